@@ -1,0 +1,5 @@
+"""Layer 5: the command line, one module a verb."""
+
+from calib.cli.app import main
+
+__all__ = ["main"]

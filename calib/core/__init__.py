@@ -1,0 +1,1 @@
+"""Layer 1: pure functions on arrays and graphs. No I/O, no global state."""
