@@ -23,8 +23,8 @@ BLOCKS = 32
 
 
 @numba.njit(nogil=True, cache=True)
-def count_levels(luma: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Count grey levels of uint8 ``[H, W]`` luma; int64 ``[256]``."""
+def count_levels(luma: NDArray[np.uint8], levels: NDArray[np.int64]) -> None:
+    """Count grey levels of uint8 ``[H, W]`` luma into int64 ``[256]``."""
     height, width = luma.shape
     counts = np.zeros((4, 256), np.int64)  # four counters, so that equal neighbours do not wait for each other
     whole = width - width % 4
@@ -37,7 +37,7 @@ def count_levels(luma: NDArray[np.uint8]) -> NDArray[np.int64]:
             counts[3, row[x + 3]] += 1
         for x in range(whole, width):
             counts[0, row[x]] += 1
-    return counts.sum(axis=0)
+    levels[:] = counts.sum(axis=0)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -79,16 +79,14 @@ def measure_edges(luma: NDArray[np.uint8], steep: int) -> tuple[int, int, int]:
 
 
 @numba.njit(nogil=True, cache=True)
-def block_means(luma: NDArray[np.uint8]) -> NDArray[np.float64]:
+def average_blocks(luma: NDArray[np.uint8], means: NDArray[np.float64]) -> None:
     """Average luma over a grid of ``BLOCKS x BLOCKS`` equal areas; a pixel on a border counts in proportion.
 
     Areas with fractional borders make the grid of a resized copy agree with that of the original.
 
     Args:
         luma: uint8 ``[H, W]``.
-
-    Returns:
-        float64 ``[BLOCKS, BLOCKS]``, 0..255.
+        means: float64 ``[BLOCKS, BLOCKS]``, filled with 0..255.
     """
     height, width = luma.shape
     strips = np.zeros((BLOCKS, width), np.float64)
@@ -100,47 +98,63 @@ def block_means(luma: NDArray[np.uint8]) -> NDArray[np.float64]:
             strip = strips[block]
             for x in range(width):
                 strip[x] += weight * row[x]
-    means = np.zeros((BLOCKS, BLOCKS), np.float64)
+    means[:] = 0.0
     for x in range(width):
         low, high = x * BLOCKS / width, (x + 1) * BLOCKS / width
         for block in range(int(low), min(int(np.ceil(high)), BLOCKS)):
             weight = min(high, block + 1.0) - max(low, float(block))
             for y in range(BLOCKS):
                 means[y, block] += weight * strips[y, x]
-    return means
 
 
 @numba.njit(nogil=True, cache=True)
-def find_runs(ids: NDArray[np.integer[Any]], starts: NDArray[np.int32], first: NDArray[np.int64]) -> int:
-    """Cut every row into runs of one id.
+def measure_picture(
+    luma: NDArray[np.uint8],
+    steep: int,
+    levels: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    blocks: NDArray[np.float64],
+) -> None:
+    """Fill all counts of one picture.
+
+    Args:
+        luma: uint8 ``[H, W]``.
+        steep: see :func:`measure_edges`.
+        levels: int64 ``[256]`` grey levels, filled.
+        edges: int64, the first three filled by :func:`measure_edges`.
+        blocks: float64 ``[BLOCKS, BLOCKS]``, filled by :func:`average_blocks`.
+    """
+    count_levels(luma, levels)
+    edges[0], edges[1], edges[2] = measure_edges(luma, steep)
+    average_blocks(luma, blocks)
+
+
+@numba.njit(nogil=True, cache=True)
+def find_runs(row: NDArray[np.unsignedinteger[Any]], changes: NDArray[np.uint8], starts: NDArray[np.int32]) -> int:
+    """Cut a row into runs of one id.
 
     Changes are marked one byte a pixel (a vector operation), then searched eight at a time.
 
     Args:
-        ids: ``[H, W]``.
-        starts: int32, at least ``H * W + 8``; receives the column at which each run starts.
-        first: int64 ``[H + 1]``; receives the number of the first run of each row, and the total.
+        row: ``[W]``.
+        changes: uint8, ``W`` rounded up to a multiple of 8, zeros from ``W - 1`` on; overwritten before that.
+        starts: int32, at least ``W + 8``; receives the column at which each run starts, and ``W`` behind the last.
 
     Returns:
         The number of runs.
     """
-    height, width = ids.shape
-    changes = np.zeros((width + 7) // 8 * 8, np.uint8)
+    before, after = row[:-1], row[1:]
+    for x in range(len(before)):
+        changes[x] = np.uint8(before[x] != after[x])
+    starts[0] = 0
+    count = 1
     eights = changes.view(np.uint64)
-    count = 0
-    for y in range(height):
-        before, after = ids[y, :-1], ids[y, 1:]
-        for x in range(width - 1):
-            changes[x] = np.uint8(before[x] != after[x])
-        first[y] = count
-        starts[count] = 0
-        count += 1
-        for eight in range(len(eights)):
-            if eights[eight] != 0:
-                for x in range(8 * eight, 8 * eight + 8):
-                    starts[count] = x + 1  # overwritten unless the id changes here: no branch to mispredict
-                    count += np.int64(changes[x])
-    first[height] = count
+    for eight in range(len(eights)):
+        if eights[eight] != 0:
+            for x in range(8 * eight, 8 * eight + 8):
+                starts[count] = x + 1  # overwritten unless the id changes here: no branch to mispredict
+                count += np.int64(changes[x])
+    starts[count] = len(row)
     return count
 
 
@@ -155,94 +169,122 @@ def find_root(parents: NDArray[np.int32], part: int) -> int:
 
 @numba.njit(nogil=True, cache=True)
 def measure_label(
-    ids: NDArray[np.integer[Any]],
-    classes: int,
+    ids: NDArray[np.unsignedinteger[Any]],
     factor: float,
     speck: float,
     small: float,
-    luma: NDArray[np.uint8],
-    dark: int,
-    shift: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
+    by_class: NDArray[np.int64],
+    by_area: NDArray[np.int64],
+    borders: NDArray[np.int64],
+) -> None:
     """Find the 8-connected components of every class, and the borders between classes.
 
     Components are joined with union-find run by run, where the usual two-pass labelling goes pixel by pixel
     (He, Chao and Suzuki, "A run-based two-scan labeling algorithm", 2008).
 
     Args:
-        ids: ``[H, W]`` train ids; ids of ``classes`` and above are void and form no component.
-        classes: number of classes.
+        ids: ``[H, W]`` train ids; those of ``K`` and above are void and form no component.
         factor: area in network input of one label pixel.
         speck: components under this area (network pixels) are no objects.
         small: objects under this area (network pixels) are small.
-        luma: uint8 ``[H >> shift, W >> shift]``; its pixel belongs to the label pixel in the middle of its block.
-        dark: luma below this is dark.
-        shift: log2 of the factor that luma was reduced by.
-
-    Returns:
-        int64 ``[5, classes]``: pixels, small objects, pixels in small objects; pixels of luma, dark ones of those;
-        int64 ``[AREA_BINS]``: objects by ``floor(log2(area))``;
-        number of 4-neighbour pairs of labelled pixels; number of those with different ids.
+        by_class: int64 ``[3, K]`` zeros, filled: pixels, small objects, pixels in small objects.
+        by_area: int64 ``[AREA_BINS]`` zeros, filled: objects by ``floor(log2(area))``.
+        borders: int64 ``[2]``, filled: 4-neighbour pairs of labelled pixels; those with different ids.
     """
+    classes = by_class.shape[1]
     height, width = ids.shape
-    starts = np.empty(height * width + 8, np.int32)
-    first = np.empty(height + 1, np.int64)
-    total = find_runs(ids, starts, first)
-    ends, labels, parts = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int32)
-    parents, areas, owners = np.empty(total, np.int32), np.zeros(total, np.int64), np.empty(total, np.int32)
-    by_class = np.zeros((5, classes), np.int64)
-    below = np.zeros(luma.shape[1] + 1, np.int32)
-    middle = (1 << shift) >> 1
-    ahead = (1 << shift) - 1 - middle
-    count, pairs, borders = 0, 0, 0
+    changes = np.zeros((width + 7) // 8 * 8, np.uint8)
+    starts, above_starts = np.empty(width + 8, np.int32), np.empty(width + 8, np.int32)
+    parts, above_parts = np.empty(width, np.int32), np.empty(width, np.int32)
+    parents, areas, owners = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int32)
+    above_runs, count, pairs, different = 0, 0, 0, 0
     for y in range(height):
-        lit = (y & ((1 << shift) - 1)) == middle and (y >> shift) < luma.shape[0]
-        if lit:
-            _sum_dark(luma[y >> shift], dark, below)
-        above, above_end = (first[y - 1], first[y]) if y else (0, 0)
-        previous = np.int32(classes)
-        for run in range(first[y], first[y + 1]):
-            start = starts[run]
-            end = starts[run + 1] if run + 1 < first[y + 1] else width
-            label = np.int32(ids[y, start])
-            ends[run], labels[run] = end, label
-            if lit and label < classes:
-                left, right = min((start + ahead) >> shift, luma.shape[1]), min((end + ahead) >> shift, luma.shape[1])
-                by_class[3, label] += right - left
-                by_class[4, label] += below[right] - below[left]
-            if label >= classes:
-                previous = label
-                continue
+        row, above_row = ids[y], ids[max(y - 1, 0)]
+        runs = find_runs(row, changes, starts)
+        if count + runs > len(parents):
+            parents, areas, owners = _grow(parents, 2 * (count + runs)), _grow(areas, 2 * (count + runs)), _grow(owners, 2 * (count + runs))
+        above, previous = 0, classes
+        for run in range(runs):
+            start, end = starts[run], starts[run + 1]
+            label = np.int64(row[start])
             beside = np.int64(previous < classes)
-            pairs += end - start - 1 + beside
-            borders += beside
             previous = label
-            while above < above_end and ends[above] < start:
+            if label >= classes:
+                continue
+            while above < above_runs and above_starts[above + 1] < start:
                 above += 1
-            other, part = above, -1
-            while other < above_end and starts[other] <= end:
-                shared = max(min(end, ends[other]) - max(start, starts[other]), 0)
-                if labels[other] == label:
-                    root = find_root(parents, parts[other])
-                    if part < 0:
-                        part = root
-                    elif root != part:
-                        parents[max(part, root)] = min(part, root)
-                        part = min(part, root)
-                elif labels[other] < classes:
-                    borders += shared
-                else:
-                    shared = 0
-                pairs += shared
+            part, other = -1, above
+            while other < above_runs and above_starts[other] <= end:
+                label_above = np.int64(above_row[above_starts[other]])
+                shared = max(min(end, above_starts[other + 1]) - max(start, above_starts[other]), 0)
+                if label_above == label:
+                    part = _join(parents, part, above_parts[other])
+                    pairs += shared
+                elif label_above < classes:
+                    pairs += shared
+                    different += shared
                 other += 1
             if part < 0:
                 part = count
-                parents[part], owners[part] = part, label
+                parents[part], owners[part], areas[part] = part, label, 0
                 count += 1
             parts[run] = part
             areas[part] += end - start
-    by_area = _measure_parts(parents[:count], areas, owners, factor, speck, small, by_class)
-    return by_class, by_area, pairs, borders
+            pairs += end - start - 1 + beside
+            different += beside
+        starts, above_starts, parts, above_parts, above_runs = above_starts, starts, above_parts, parts, runs
+    borders[0], borders[1] = pairs, different
+    _measure_parts(parents[:count], areas, owners, factor, speck, small, by_class, by_area)
+
+
+@numba.njit(nogil=True, cache=True)
+def _join(parents: NDArray[np.int32], part: int, other: int) -> int:
+    """Join two parts of a component, the lower number becoming the parent; -1 is no part yet."""
+    root = find_root(parents, other)
+    if part < 0 or part == root:
+        return root
+    low, high = min(part, root), max(part, root)
+    parents[high] = low
+    return low
+
+
+@numba.njit(nogil=True, cache=True)
+def _grow(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """Copy an array into a longer one."""
+    longer = np.empty(length, array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+@numba.njit(nogil=True, cache=True)
+def count_dark(
+    ids: NDArray[np.unsignedinteger[Any]],
+    luma: NDArray[np.uint8],
+    shift: int,
+    dark: int,
+    by_class: NDArray[np.int64],
+) -> None:
+    """Count the luma pixels of each class, and the dark ones of those.
+
+    Args:
+        ids: ``[H, W]`` train ids; those of ``K`` and above are not counted.
+        luma: uint8 ``[H >> shift, W >> shift]``; its pixel belongs to the label pixel in the middle of its block.
+        shift: log2 of the factor that luma was reduced by.
+        dark: luma below this is dark.
+        by_class: int64 ``[2, K]``, filled: pixels, dark pixels.
+    """
+    height, width = luma.shape
+    classes = by_class.shape[1]
+    counts = np.zeros((4, 2 * classes + 2), np.int32)  # four counters, as in count_levels
+    middle = (1 << shift) >> 1
+    for y in range(height):
+        labels, row = ids[(y << shift) + middle], luma[y]
+        for x in range(width):
+            label = min(np.int64(labels[(x << shift) + middle]), classes)
+            counts[x & 3, 2 * label + np.int64(row[x] < dark)] += 1
+    for label in range(classes):
+        bright, low = counts[:, 2 * label].sum(), counts[:, 2 * label + 1].sum()
+        by_class[0, label], by_class[1, label] = bright + low, low
 
 
 @numba.njit(nogil=True, cache=True)
@@ -254,8 +296,8 @@ def _measure_parts(
     speck: float,
     small: float,
     by_class: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    by_area = np.zeros(AREA_BINS, np.int64)
+    by_area: NDArray[np.int64],
+) -> None:
     for part in range(len(parents) - 1, -1, -1):  # a parent has the lower number, so it has gathered all by its turn
         if parents[part] != part:
             areas[parents[part]] += areas[part]
@@ -267,13 +309,3 @@ def _measure_parts(
             if area < small:
                 by_class[1, label] += 1
                 by_class[2, label] += areas[part]
-    return by_area
-
-
-@numba.njit(nogil=True, cache=True)
-def _sum_dark(row: NDArray[np.uint8], dark: int, below: NDArray[np.int32]) -> None:
-    """Fill ``below[x]`` with the number of dark pixels left of column ``x``."""
-    low = np.int32(0)
-    for x in range(len(row)):
-        low = np.int32(low + np.int32(row[x] < dark))
-        below[x + 1] = low
