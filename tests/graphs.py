@@ -30,7 +30,7 @@ def model(
     opsets: Sequence[onnx.OperatorSetIdProto] = (),
     output_type: int | None = None,
 ) -> onnx.ModelProto:
-    """Make a model whose inputs have one element type and whose outputs have no declared shape."""
+    """Make a model whose inputs have one element type and whose outputs have the inferred shape."""
     made = {name for item in nodes for name in item.output}
     assert set(outputs) <= made
     graph = helper.make_graph(
@@ -41,7 +41,14 @@ def model(
         [numpy_helper.from_array(value, name) for name, value in (weights or {}).items()],
     )
     imports = [helper.make_opsetid("", opset), *opsets]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8 if opset < 19 else 9)
+    made_model = helper.make_model(graph, opset_imports=imports, ir_version=8 if opset < 19 else 9)
+    try:
+        shaped = onnx.shape_inference.infer_shapes(made_model).graph.output
+    except onnx.shape_inference.InferenceError:
+        return made_model
+    for declared, found in zip(made_model.graph.output, shaped, strict=True):
+        declared.CopyFrom(found)
+    return made_model
 
 
 def weight(*shape: int, seed: int = 0, dtype=np.float32) -> np.ndarray:

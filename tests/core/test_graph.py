@@ -275,10 +275,4 @@ def test_large_weights_do_not_enter_shape_inference():
 
     copy = inferred(graph)
     assert len(copy.SerializeToString()) < 2000
-    assert (
-        onnx.helper.tensor_dtype_to_np_dtype(
-            copy.graph.value_info[0].type.tensor_type.elem_type if copy.graph.value_info else FLOAT
-        )
-        == np.float32
-    )
     assert analyse(graph).shapes["y"] == (1, 64, 6, 6)
