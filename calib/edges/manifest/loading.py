@@ -64,11 +64,8 @@ def list_splits(path: str) -> tuple[str, ...]:
     manifest = find_manifest(path)
     if is_table(manifest):
         return tuple(sorted({row["split"] for row in read_table(manifest) if row.get("split")}))
-    data = _read_manifest(manifest)
-    if manifest.endswith(".json") and not _is_manifest_json(data):
-        return (Path(manifest).stem,)
-    file = parse_yaml(manifest, data)
-    return tuple(validate(ManifestModel, file, file.content).splits)
+    read = read_model(path)
+    return (Path(manifest).stem,) if read is None else tuple(read[1].splits)
 
 
 def shipped_manifests() -> dict[str, str]:
@@ -114,11 +111,10 @@ def _load_yaml(file: YamlFile, split: str | None, root: str | None, preprocess: 
     model = validate(ManifestModel, file, file.content)
     name = _choose_split(file.path, split, model.splits)
     classes = build_classes(model, file)
-    folder = os.path.dirname(os.path.abspath(file.path))  # noqa: PTH100, PTH120 - keep symbolic links
     context = SplitContext(
         place=file.place(("splits", name)),
-        root=_resolve_root(file, model, folder) if root is None else root,
-        folder=folder,
+        root=resolve_root(file, model, root),
+        folder=_folder_of(file.path),
         label_format=model.label_format,
         groups=_compile_groups(file, model.group),
     )
@@ -136,10 +132,37 @@ def _load_yaml(file: YamlFile, split: str | None, root: str | None, preprocess: 
     )
 
 
-def _resolve_root(file: YamlFile, model: ManifestModel, folder: str) -> str:
+def resolve_root(file: YamlFile, model: ManifestModel, root: str | None) -> str:
+    """Folder that a manifest's addresses are relative to; ``root`` is ``--root``, where given.
+
+    Raises:
+        ManifestError: it is remote, or refers to an environment variable that is not set.
+    """
+    if root is not None:
+        return root
     place = file.place(("root",))
-    root = refuse_remote(place, expand(place, model.root))
-    return os.path.normpath(os.path.join(folder, root)).replace(os.sep, "/")  # noqa: PTH118
+    stated = refuse_remote(place, expand(place, model.root))
+    return os.path.normpath(os.path.join(_folder_of(file.path), stated)).replace(os.sep, "/")  # noqa: PTH118
+
+
+def read_model(path: str) -> tuple[YamlFile, ManifestModel] | None:
+    """Parse a YAML manifest; None for lists and COCO files.
+
+    Raises:
+        ManifestError: the manifest is wrong.
+    """
+    manifest = find_manifest(path)
+    if is_table(manifest):
+        return None
+    data = _read_manifest(manifest)
+    if manifest.endswith(".json") and not _is_manifest_json(data):
+        return None
+    file = parse_yaml(manifest, data)
+    return file, validate(ManifestModel, file, file.content)
+
+
+def _folder_of(path: str) -> str:
+    return os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 - keep symbolic links
 
 
 def _merge_preprocess(file: YamlFile, model: ManifestModel, text: str | None) -> Preprocess | None:

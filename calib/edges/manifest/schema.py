@@ -191,7 +191,7 @@ def _remedy(missing: bool, key: str) -> str:
 
 def _expectation(found: Any) -> str:
     text = str(found["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    return text if first["type"] == "value_error" else text[0].lower() + text[1:]
+    return text if found["type"] == "value_error" else text[0].lower() + text[1:]
 
 
 def _is_union_branch(part: Any) -> bool:
