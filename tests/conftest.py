@@ -1,0 +1,18 @@
+"""Fixtures every test module may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of real data beside the repository: images, networks, caches, public cases."""
+    folder = REPOSITORY.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip(f"needs the data folder {folder.name}/ beside the repository")
+    return folder
