@@ -134,7 +134,7 @@ def _centred(inner: tuple[int, int], outer: tuple[int, int]) -> Box:
 
 def _in_colour_order(placed: NDArray[Any], colour: str) -> NDArray[Any]:
     if colour == "gray":
-        return cv2.cvtColor(placed, cv2.COLOR_RGB2GRAY)[..., None]
+        return np.atleast_3d(cv2.cvtColor(placed, cv2.COLOR_RGB2GRAY))
     return placed if colour == "rgb" else cv2.cvtColor(placed, cv2.COLOR_RGB2BGR)
 
 
@@ -144,10 +144,10 @@ def _look_up(pixels: NDArray[Any], table: NDArray[Any], output: NDArray[Any] | N
         found = cv2.LUT(pixels, np.ascontiguousarray(table), dst=output)
         return found.reshape(pixels.shape)
     flat = table if table.ndim == 1 else table[0]
-    found = flat[pixels] if flat.ndim == 1 else flat[pixels, np.arange(flat.shape[1])]
+    halves: NDArray[Any] = flat[pixels] if flat.ndim == 1 else flat[pixels, np.arange(flat.shape[1])]
     if output is not None:
-        output[...] = found
-    return found
+        output[...] = halves
+    return halves
 
 
 @functools.lru_cache(maxsize=32)
@@ -158,4 +158,5 @@ def _tables(scale: float, mean: tuple[float, ...], std: tuple[float, ...], dtype
     exact = (values - means) / deviations
     if dtype == "uint8":
         exact = np.clip(np.rint(exact), 0, 255)
-    return exact.astype(dtype)[None]
+    table: NDArray[Any] = exact.astype(dtype)[None]
+    return table
