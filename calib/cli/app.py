@@ -130,7 +130,7 @@ def _invoke(arguments: list[str], app: typer.Typer) -> int:
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # raised once the help is printed
             return EXIT_BAD_INPUT
-        raise _usage_error(error) from error
+        raise _usage_error(error, arguments) from error
     return 0
 
 
@@ -147,10 +147,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _usage_error(error: Any) -> CalibError:
+def _usage_error(error: Any, arguments: list[str]) -> CalibError:
     """Say a parser's complaint as place, expected, got, remedy."""
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "calib"
+    path = context.command_path if context else " ".join(["calib", *arguments[:1]])
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     place, expected, got = path, "arguments and options as its help says", _decapitalise(message)
     hint = f"`{path} --help` shows its arguments and options"
@@ -158,9 +158,9 @@ def _usage_error(error: Any) -> CalibError:
         expected, got = f"an option of {path}", repr(error.option_name)
         hint = f"did you mean {' or '.join(sorted(error.possibilities))}? {hint}" if error.possibilities else hint
     elif hasattr(error, "param_type"):
-        expected, got = _hint_of(error), "nothing"
+        expected, got = f"a value for {_hint_of(error)}", "nothing"
     elif hasattr(error, "param"):
-        place, expected, got = f"{path} {_hint_of(error)}", *_expected_and_got(error.message)
+        place, expected, got = f"{path} {_hint_of(error)}", *_expected_and_got(error)
     return UsageError(place, expected=expected, got=got, remedy=hint)
 
 
@@ -170,10 +170,17 @@ def _hint_of(error: Any) -> str:
     return (hint if isinstance(hint, str) else " / ".join(hint)).replace("'", "")
 
 
-def _expected_and_got(message: str) -> tuple[str, str]:
-    """Take ``'x' is not a valid integer.`` apart."""
-    matched = re.fullmatch(r"(.+?) is not (.+?)\.?", message, re.DOTALL)
-    return (matched[2], matched[1]) if matched else ("a valid value", message.rstrip("."))
+def _expected_and_got(error: Any) -> tuple[str, str]:
+    """Take ``Input should be a valid integer, unable to …`` and the value it is about apart."""
+    message = error.message.removeprefix("Value error, ").rstrip(".")
+    matched = re.fullmatch(r"(.+?) is not ((?:a|one) .+)", message, re.DOTALL)
+    if matched:
+        return matched[2], matched[1]
+    causes = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
+    value = repr(causes[0]["input"]) if causes else _decapitalise(message)
+    if message.startswith("Input should be "):
+        return message.removeprefix("Input should be ").partition(", ")[0], value
+    return ("a valid value" if not causes else _decapitalise(message)), value
 
 
 def _decapitalise(message: str) -> str:

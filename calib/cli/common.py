@@ -101,7 +101,8 @@ def plugin_table(kind: str, registry: Mapping[str, Callable[..., Any]], given: i
     """
     plugins = plugin_document(kind, registry, given)[f"{kind}s"]
     width = max((len(plugin["name"]) for plugin in plugins), default=0)
-    lines = [f"{len(plugins)} {kind}s; use one as --{kind} NAME or --{kind} NAME:key=value,key=value", ""]
+    count = f"{len(plugins)} {kind}{'s' * (len(plugins) != 1)}"
+    lines = [f"{count}; use one as --{kind} NAME or --{kind} NAME:key=value,key=value", ""]
     for plugin in plugins:
         lines.append(f"{plugin['name']:<{width}}  {plugin['summary']}".rstrip())
         lines += [f"{'':<{width}}    {_parameter_line(parameter)}" for parameter in plugin["parameters"]]

@@ -181,8 +181,8 @@ def kernel_cache(environment: Mapping[str, str], package: Path) -> Folder:
 
 
 def nearest(path: Path) -> Path:
-    """Find the nearest folder that exists, the path itself or one above it."""
-    return next((each for each in (path, *path.parents) if each.is_dir()), path)
+    """Find the nearest path that exists, the path itself or one above it."""
+    return next((each for each in (path, *path.parents) if each.exists()), path)
 
 
 def can_write(folder: Path) -> bool:
