@@ -18,12 +18,11 @@ SOURCES = read_sources(REPOSITORY)
 LIGHT = {"typer"}
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "cv2", "numba", "pyarrow", "pydantic", "jinja2", "sklearn", "torch")
 IO_MODULES = ("shutil", "subprocess", "socket", "tempfile", "glob", "urllib", "http", "onnxruntime")
-IO_CALLS = frozenset(
-    {
-        "open", "print", "input", "imread", "imwrite", "read_text", "read_bytes", "write_text", "write_bytes",
-        "unlink", "mkdir", "rename", "getenv", "savez", "fromfile", "tofile", "memmap",
-    }
-)  # fmt: skip
+IO_FUNCTIONS = frozenset({"open", "print", "input"})
+IO_METHODS = frozenset(
+    {"open", "imread", "imwrite", "read_text", "read_bytes", "write_text", "write_bytes", "unlink", "mkdir"}
+    | {"rmdir", "getenv", "savez", "fromfile", "tofile", "memmap"}
+)
 
 
 def parse(**modules: str) -> dict[str, ast.Module]:
@@ -40,9 +39,14 @@ def io_below_the_edges(sources: Mapping[str, ast.Module]) -> list[str]:
     ]
     for module, tree in low.items():
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        names = [(node.lineno, getattr(node.func, "attr", getattr(node.func, "id", ""))) for node in calls]
-        found += [f"{module}:{line} calls {name}" for line, name in names if name in IO_CALLS]
+        found += [f"{module}:{call.lineno} calls {ast.unparse(call.func)}" for call in calls if reaches_out(call.func)]
     return found
+
+
+def reaches_out(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id in IO_FUNCTIONS
+    return isinstance(function, ast.Attribute) and function.attr in IO_METHODS
 
 
 def heavy_in_the_command_line(sources: Mapping[str, ast.Module]) -> list[str]:
@@ -110,7 +114,7 @@ def test_io_below_the_edges_would_be_found() -> None:
     assert io_below_the_edges(sources) == [
         "calib.stages.a:1 imports shutil",
         "calib.stages.a:2 calls open",
-        "samplers.b:1 calls imread",
+        "samplers.b:1 calls cv2.imread",
     ]
 
 
