@@ -46,8 +46,10 @@ def share(value: float | None) -> str:
         return "0\u202f%"
     if abs(percent) < 0.0001:
         return f"{'<' if percent > 0 else '>-'}0.0001\u202f%"
-    if 99.99 < percent < 100:
-        return ">99.99\u202f%"
+    if 99.9999 < percent < 100:
+        return ">99.9999\u202f%"
+    if 99 < percent < 100:
+        return f"{float(f'{percent:.4f}'):.6g}\u202f%"
     return f"{float(f'{percent:.3g}'):.10g}\u202f%"
 
 

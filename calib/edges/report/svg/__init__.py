@@ -12,6 +12,7 @@ from calib.edges.report.svg.histogram import Threshold, histogram, sparkline
 from calib.edges.report.svg.lines import Line, lines
 from calib.edges.report.svg.scatter import Point, scatter
 from calib.edges.report.svg.shares import Part, stacked_shares
+from calib.edges.report.svg.stems import stems
 
 __all__ = [
     "About",
@@ -31,4 +32,5 @@ __all__ = [
     "scatter",
     "sparkline",
     "stacked_shares",
+    "stems",
 ]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calib.edges.report.svg.canvas import (
-    About,
     CHARACTER,
+    About,
     Axis,
     Frame,
     chart,
@@ -44,7 +44,7 @@ def paired_bars(
         about: id, title and description.
         caption: what the horizontal axis measures, with its unit.
     """
-    frame = Frame(left=42, height=190, bottom=36)
+    frame = Frame(left=42, height=252, bottom=36)
     x = Axis(edges[0], edges[-1], frame.x0, frame.x1)
     top = max([*population, *selection, 1e-9]) * 1.08
     y = Axis(0.0, top, frame.y0, frame.y1)
@@ -104,8 +104,8 @@ def paired_dots(
         y = frame.y1 + (row + 0.5) * ROW
         parts.append(label(frame.x0 - 8, y + 4, _shorten(name), "", "end"))
         parts.append(segment(x(whole), y, x(part), y, "link"))
-        parts.append(element("circle", cx=x(whole), cy=y, r=4.5, class_="pop"))
-        parts.append(element("circle", cx=x(part), cy=y, r=4.5, class_="sel"))
+        parts.append(element("circle", cx=x(whole), cy=y, r=4.5, class_="ring"))
+        parts.append(element("circle", cx=x(part), cy=y, r=4.5, class_="disc"))
         if whole > 0 and part > 0:
             parts.append(label(frame.width - 2, y + 4, f"×{part / whole:.2g}", "tk", "end"))
     return chart(about, frame, "".join(parts), "dots")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.edges.report.svg.canvas import (
-    About,
     CHARACTER,
+    About,
     Axis,
     Frame,
     chart,

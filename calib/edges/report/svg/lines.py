@@ -71,7 +71,7 @@ def lines(
     content = [y_axis(frame, y, ticks), label(2.0, 11.0, y_caption, "cap")]
     if level is not None and _drawable(level, log):
         content.append(segment(frame.x0, y(level), frame.x1, y(level), "level"))
-        content.append(label(frame.x1, y(level) - 5, level_name, "halo", "end"))
+        content.append(_level_label(frame, y, level, curves, level_name))
     content.extend(_curve(x_values, curve, (x, y), dots) for curve in curves)
     content.append(x_axis(frame, x, nice_ticks(x.low, x.high, 7), x_caption))
     if mark is not None:
@@ -79,6 +79,17 @@ def lines(
         anchor, shift = ("end", -5) if x(mark) > (frame.x0 + frame.x1) / 2 else ("start", 5)
         content.append(label(x(mark) + shift, frame.y1 + 8, mark_name, "halo", anchor))
     return chart(about, frame, "".join(content), "lines")
+
+
+def _level_label(frame: Frame, y: Axis, level: float, curves: Sequence[Line], text: str) -> str:
+    """Label the level at the end where the curves are farther from it."""
+
+    def nearest(place: int) -> float:
+        ends = [curve.values[place] for curve in curves if curve.values and _drawable(curve.values[place], y.log)]
+        return min((abs(y(value) - y(level)) for value in ends), default=0.0)
+
+    x, anchor = (frame.x0 + 8, "start") if curves and nearest(0) > nearest(-1) else (frame.x1, "end")
+    return label(x, y(level) - 5, text, "halo", anchor)
 
 
 def _drawable(value: float, log: bool) -> bool:
