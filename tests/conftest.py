@@ -10,6 +10,12 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root folder of the source tree."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder of real data beside the repository: images, networks, caches, public cases."""
     folder = REPOSITORY.parent / "shared"

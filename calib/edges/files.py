@@ -51,7 +51,16 @@ def make_output_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
+        remove_leftovers(path)
     return path
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that a killed process left in a folder; those of a running one stay."""
+    for path in folder.glob(".*.tmp"):
+        number = path.name.split(".")[-2]
+        if number.isdigit() and not _is_running(int(number)):
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -93,6 +102,16 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's process, or a system without such signals
+        return True
+    return True
 
 
 def _reason(error: OSError) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from calib.types.progress import Task
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 PLAIN_INTERVAL_S = 10.0
 
@@ -35,13 +40,11 @@ class PlainTask:
     def finish(self) -> None:
         """Print the closing line."""
         spent = time.monotonic() - self._started
-        self._stream.write(f"{self._label}: {self._done}/{self._total} in {spent:.1f} s\n")
-        self._stream.flush()
+        _write_line(self._stream, f"{self._label}: {self._done}/{self._total} in {spent:.1f} s")
 
     def _print(self, now: float) -> None:
         left = (now - self._started) / max(self._done, 1) * (self._total - self._done)
-        self._stream.write(f"{self._label}: {self._done}/{self._total}, {left:.0f} s left\n")
-        self._stream.flush()
+        _write_line(self._stream, f"{self._label}: {self._done}/{self._total}, {left:.0f} s left")
 
 
 class PlainProgress:
@@ -59,8 +62,7 @@ class PlainProgress:
 
     def note(self, text: str) -> None:
         """Print one line."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        _write_line(self._stream, text)
 
     def warn(self, text: str) -> None:
         """Print one warning line."""
@@ -70,30 +72,44 @@ class PlainProgress:
 class RichTask:
     """A bar of a rich progress display."""
 
-    def __init__(self, bars: object, number: object) -> None:
+    def __init__(self, bars: Bars, number: TaskID) -> None:
         self._bars, self._number = bars, number
 
     def advance(self, steps: int = 1) -> None:
         """Count finished steps."""
-        self._bars.advance(self._number, steps)  # type: ignore[attr-defined]
+        self._bars.advance(self._number, steps)
 
 
 class RichProgress:
-    """Progress for a terminal."""
+    """Progress for a terminal; a task inside another is a further bar of the same display."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
         self._console = Console(stderr=True)
+        self._bars: Bars | None = None
 
     @contextmanager
     def task(self, label: str, total: int) -> Iterator[Task]:
         """Open a task as a bar with the time left."""
+        with self._display() as bars:
+            yield RichTask(bars, bars.add_task(label, total=total))
+
+    @contextmanager
+    def _display(self) -> Iterator[Bars]:
+        """Hand out the display that is open, or open one: a terminal has room for one at a time."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        if self._bars is not None:
+            yield self._bars
+            return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=self._console) as bars:
-            yield RichTask(bars, bars.add_task(label, total=total))
+            self._bars = bars
+            try:
+                yield bars
+            finally:
+                self._bars = None
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -121,7 +137,7 @@ class SilentProgress:
 
     def warn(self, text: str) -> None:
         """Print one warning line."""
-        (self._stream or sys.stderr).write(f"warning: {text}\n")
+        _write_line(self._stream or sys.stderr, f"warning: {text}")
 
 
 class SilentTask:
@@ -136,3 +152,10 @@ def choose_progress(*, quiet: bool) -> PlainProgress | RichProgress | SilentProg
     if quiet:
         return SilentProgress()
     return RichProgress() if sys.stderr.isatty() else PlainProgress(sys.stderr)
+
+
+def _write_line(stream: TextIO, text: str) -> None:
+    """Write a line; a log that nobody reads any more must not end the work."""
+    with contextlib.suppress(OSError, ValueError):
+        stream.write(f"{text}\n")
+        stream.flush()

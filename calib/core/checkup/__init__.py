@@ -1,0 +1,1 @@
+"""Check-ups: pure functions from the facts of a machine to findings."""

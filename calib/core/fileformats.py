@@ -1,0 +1,96 @@
+"""Recognise a file that is not the calibration cache it was given as, by its content alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HEAD = 65536
+CALIBRATE = "pass a cache written by a TensorRT calibrator or by `calib build`"
+CONVERT = "pass the TensorRT cache; this file holds ranges in another format"
+
+
+@dataclass(frozen=True)
+class ForeignFormat:
+    """What a file is, and what to do instead."""
+
+    what: str
+    remedy: str
+
+
+MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"ptrt", "a TensorRT engine"),
+    (0, b"ftrt", "a TensorRT engine"),
+    (0, b"PK\x03\x04", "a zip archive (a PyTorch checkpoint or an npz file)"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"\x89HDF", "an HDF5 file"),
+    (0, b"\x1f\x8b", "a gzip archive"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"\x80\x02", "a Python pickle"),
+    (0, b"\x80\x04", "a Python pickle"),
+    (4, b"ORTM", "an ONNX Runtime .ort model"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"version https://git-lfs", "a git-lfs pointer; run `git lfs pull`"),
+)
+BOMS: tuple[tuple[bytes, str], ...] = (
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+    (b"\xef\xbb\xbf", "text with a byte order mark, whose header TensorRT does not recognise"),
+)
+NUMBER = rb"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?inf|nan"
+TABLE_LINE = re.compile(rb"\S+ (?:" + NUMBER + rb")\s*\Z")
+RANGE_LINE = re.compile(rb"\S.*:\s*(?:[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?)\s*\Z")
+
+
+def foreign_format(data: bytes) -> ForeignFormat | None:
+    """Name the format of a file that cannot be a TensorRT cache; None when it may be one."""
+    if not data.strip():
+        return ForeignFormat("an empty file" if not data else "a file of blanks only", CALIBRATE)
+    head = data[:HEAD]
+    return _by_magic(head) or _by_markup(head) or _binary(head) or _by_lines(head)
+
+
+def _by_magic(head: bytes) -> ForeignFormat | None:
+    for mark, what in BOMS:
+        if head.startswith(mark):
+            return ForeignFormat(what, "save it as plain UTF-8 without a byte order mark")
+    for offset, magic, what in MAGIC:
+        if head[offset : offset + len(magic)] == magic:
+            return ForeignFormat(what, CALIBRATE)
+    return None
+
+
+def _by_markup(head: bytes) -> ForeignFormat | None:
+    start = head.lstrip()[:200].lower()
+    if start.startswith((b"<!doctype", b"<html", b"<head")):
+        return ForeignFormat("an HTML page", "the download saved a web page; fetch the raw file")
+    if start.startswith(b"<?xml"):
+        return ForeignFormat("an XML file", CALIBRATE)
+    if not start.startswith((b"{", b"[")):
+        return None
+    if b'"tensor_scales"' in head:
+        return ForeignFormat("dynamic-range JSON (TAO, key tensor_scales)", CONVERT)
+    if b'"act_quant_info"' in head:
+        return ForeignFormat("dynamic-range JSON (PPQ, key act_quant_info)", CONVERT)
+    return ForeignFormat("a JSON text (a calibration.json of ONNX Runtime?)", CONVERT)
+
+
+def _binary(head: bytes) -> ForeignFormat | None:
+    if b"\0" not in head:
+        return None
+    if head[:1] == b"\x08" and b"\x12" in head[:4]:
+        return ForeignFormat("an ONNX model", CALIBRATE)
+    root = int.from_bytes(head[:4], "little")
+    if 4 <= root < min(len(head), 4096) and root % 4 == 0:
+        return ForeignFormat("a flatbuffer (a calibration.flatbuffers of ONNX Runtime?)", CONVERT)
+    return ForeignFormat("a binary file", CALIBRATE)
+
+
+def _by_lines(head: bytes) -> ForeignFormat | None:
+    """Recognise the headerless text formats by their first line, of which the first entry is on it."""
+    first = re.split(rb"[\r\n]", head.lstrip(), maxsplit=1)[0]
+    if RANGE_LINE.match(first):
+        return ForeignFormat("a dynamic-range text ('tensor: amax', as sampleINT8API reads)", CONVERT)
+    if b":" not in first and TABLE_LINE.match(first):
+        return ForeignFormat("a calibration table of ONNX Runtime ('name value')", CONVERT)
+    return None

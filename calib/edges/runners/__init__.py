@@ -1,0 +1,1 @@
+"""Runtimes behind the :class:`calib.types.runner.Runner` protocol."""

@@ -1,0 +1,47 @@
+"""Running a network: what a stage may ask of a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Feeds = Mapping[str, NDArray[Any]]
+"""Network input name to a C-contiguous array with batch axis."""
+
+
+@runtime_checkable
+class DeviceArray(Protocol):
+    """An array that lives on an accelerator; a counting backend for that device may read it in place."""
+
+    @property
+    def device(self) -> str:
+        """Device name, such as ``cuda:0``."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length per axis."""
+
+    def to_host(self) -> NDArray[Any]:
+        """Copy to host memory."""
+
+
+Array = NDArray[Any] | DeviceArray
+
+
+class Runner(Protocol):
+    """A network loaded by a runtime. :meth:`run` may be called from several threads at once."""
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Tensors that a run returns, in network order."""
+
+    def run(self, feeds: Feeds) -> Mapping[str, Array]:
+        """Run one batch. The arrays may view the runtime's memory: use them before the mapping goes."""
+
+
+def to_host(array: Array) -> NDArray[Any]:
+    """The array in host memory, copied only if it lives on a device."""
+    return array if isinstance(array, np.ndarray) else array.to_host()
