@@ -72,9 +72,9 @@ def measure_edges(luma: NDArray[np.uint8], steep: int) -> tuple[int, int, int]:
                 tile_edges = np.int32(tile_edges + np.int32(slope >= limit))
                 tile_total = np.int32(tile_total + bend)
                 tile_squares = np.int32(tile_squares + np.int32(bend * bend))
-            edges += tile_edges
-            total += tile_total
-            squares += tile_squares
+            edges += int(tile_edges)
+            total += int(tile_total)
+            squares += int(tile_squares)
     return edges, total, squares
 
 
@@ -153,7 +153,7 @@ def find_runs(row: NDArray[np.unsignedinteger[Any]], changes: NDArray[np.uint8],
         if eights[eight] != 0:
             for x in range(8 * eight, 8 * eight + 8):
                 starts[count] = x + 1  # overwritten unless the id changes here: no branch to mispredict
-                count += np.int64(changes[x])
+                count += int(changes[x])
     starts[count] = len(row)
     return count
 
@@ -202,12 +202,16 @@ def measure_label(
         row, above_row = ids[y], ids[max(y - 1, 0)]
         runs = find_runs(row, changes, starts)
         if count + runs > len(parents):
-            parents, areas, owners = _grow(parents, 2 * (count + runs)), _grow(areas, 2 * (count + runs)), _grow(owners, 2 * (count + runs))
+            parents, areas, owners = (
+                _grow(parents, 2 * (count + runs)),
+                _grow(areas, 2 * (count + runs)),
+                _grow(owners, 2 * (count + runs)),
+            )
         above, previous = 0, classes
         for run in range(runs):
             start, end = starts[run], starts[run + 1]
-            label = np.int64(row[start])
-            beside = np.int64(previous < classes)
+            label = int(row[start])
+            beside = int(previous < classes)
             previous = label
             if label >= classes:
                 continue

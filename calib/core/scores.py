@@ -201,7 +201,7 @@ def _luma_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[
     running = counts.levels.cumsum(axis=1)
 
     def percentile(share: float) -> NDArray[np.float32]:
-        return np.argmax(running >= share * total[:, None], axis=1).astype(np.float32)
+        return np.asarray(np.argmax(running >= share * total[:, None], axis=1), np.float32)
 
     bins = counts.levels.reshape(len(total), HISTOGRAM_BINS, -1).sum(axis=2)
     return {
@@ -246,7 +246,7 @@ def _label_columns(counts: Counts) -> dict[str, NDArray[Any]]:
 def _share(part: NDArray[Any], whole: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Divide; 0 of 0 is 0, and NaN where nothing is known."""
     quotient = part / np.maximum(whole, 1)
-    return np.where(known, quotient, np.nan).astype(np.float32)
+    return np.asarray(np.where(known, quotient, np.nan), np.float32)
 
 
 def is_dark(table: ScoreTable, share: float = DARK_IMAGE) -> NDArray[np.bool_]:
