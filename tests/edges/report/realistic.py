@@ -178,7 +178,10 @@ def realistic_images(n: int = 100, seed: int = 5) -> ImagesSection:
 
 def realistic_placement(tensors: int = 240) -> PlacementSection:
     """Decisions of a DeepLab-like network."""
-    done = [Decision(f"/encoder/features.{index // 4}/Conv_{index}", "Conv", True, "per-channel, axis 0") for index in range(74)]
+    done = [
+        Decision(f"/encoder/features.{index // 4}/Conv_{index}", "Conv", True, "per-channel, axis 0")
+        for index in range(74)
+    ]
     kept = [
         *(Decision(f"/encoder/se.{index}/Mul", "Mul", False, "SE gate") for index in range(11)),
         *(Decision(f"/encoder/se.{index}/GlobalAveragePool", "GlobalAveragePool", False, "SE gate") for index in range(11)),
