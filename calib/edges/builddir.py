@@ -1,4 +1,4 @@
-"""A build folder: its files, what is unfinished in it, and how it is brought up to date without ever being half-written."""
+"""A build folder: its files, what is unfinished in it, and how it is brought up to date, never half-written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class BuildFolder:
         """
         file = self.partial / "request.json"
         try:
-            resumable = json.loads(file.read_bytes()) == request
+            resumable = bool(json.loads(file.read_bytes()) == request)
         except (OSError, ValueError):
             resumable = False
         if not resumable:
