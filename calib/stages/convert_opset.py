@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import onnx
-from onnx import helper, numpy_helper, version_converter
+from onnx import helper, version_converter
 
+from calib.core.graph.constants import small_constants
 from calib.core.graph.elements import skeleton
 from calib.core.graph.structure import (
     all_graphs,
-    all_tensors,
     consumers_of,
     initializer_names,
     producers_of,
@@ -124,7 +124,7 @@ def _restore_sampling(model: onnx.ModelProto, answer: onnx.ModelProto) -> None:
     opset 10).
     """
     old = {name: node for node in _nodes(model) if node.op_type in {"Resize", "Upsample"} for name in node.output}
-    values = {tensor.name: tensor for tensor in all_tensors(model) if tensor.name}
+    values = dict(small_constants(model))
     for node in _nodes(answer):
         original = old.get(node.output[0]) if node.op_type == "Resize" else None
         if original is not None:
@@ -133,9 +133,8 @@ def _restore_sampling(model: onnx.ModelProto, answer: onnx.ModelProto) -> None:
             node.attribute.extend(helper.make_attribute(*item) for item in wanted.items() if item[0] not in stated)
 
 
-def _rounding(node: onnx.NodeProto, values: Mapping[str, onnx.TensorProto]) -> str:
-    tensor = values.get(node.input[1]) if len(node.input) > 1 else None
-    scales = [] if tensor is None else numpy_helper.to_array(tensor).ravel().tolist()
+def _rounding(node: onnx.NodeProto, values: Mapping[str, tuple[float, ...]]) -> str:
+    scales = values.get(node.input[1], ()) if len(node.input) > 1 else ()
     return "ceil" if any(scale < 1 for scale in scales) else "floor"
 
 
