@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from calib.core.plan import Target
 from calib.edges.runners.ort import Provider
 from calib.stages.collect import NonFinite
 from calib.types.data import Dataset
@@ -58,7 +59,7 @@ class BuildRequest:
     non_finite: NonFinite = "stop"
     trt_version: str = DEFAULT_TRT_VERSION
     cache_algorithm: str = "EntropyCalibration2"
-    target: str = "trt10"
+    target: Target = "trt10"
 
 
 def collection_fingerprint(
