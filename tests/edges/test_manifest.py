@@ -373,6 +373,18 @@ def test_addresses_keep_a_place_for_remote_storage():
     assert join_address("/root", "a/b.png") == "/root/a/b.png"
 
 
+def test_the_documented_example_is_valid(repository, tmp_path):
+    example = (repository / "docs/manifests.md").read_text(encoding="utf-8").split("```yaml")[1].split("```")[0]
+    image = tmp_path / "leftImg8bit/val/ulm/ulm_1_leftImg8bit.png"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(b"")
+    data = load_dataset(write(tmp_path, example), "val", root=str(tmp_path))
+    assert data.records[0].label == f"{tmp_path}/gtFine/val/ulm/ulm_1_gtFine_labelIds.png"
+    assert dict(data.records[0].group) == {"city": "ulm"}
+    assert data.label_map == {"7": 0, "26": 1, "4": -1}
+    assert require_preprocess(data).size == (512, 1024)
+
+
 SHIPPED = {
     "camvid": (11, "images/val/0016E5_1.jpg", "labels/val/0016E5_1.png"),
     "cityscapes": (
