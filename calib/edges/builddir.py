@@ -1,0 +1,114 @@
+"""A build folder: its files, what is unfinished in it, and how it is brought up to date, never half-written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calib.core.statfile import pack, unpack
+from calib.edges.files import make_output_folder, output_errors, sha256_file, write_atomic
+from calib.errors import FormatError
+from calib.stages.collect import Collected
+
+PARTIAL = ".partial"
+PROVENANCE = "provenance.json"
+RELEASE = "calibration.cache"
+
+
+class BuildFolder:
+    """The output folder of a build.
+
+    Finished files lie in the folder; what an interrupted build needs to go on lies in ``.partial``, together with the
+    request it belongs to.
+
+    Args:
+        path: the folder; created if it is missing.
+
+    Raises:
+        OutputError: it cannot be created or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = make_output_folder(path)
+        self.partial = path / PARTIAL
+
+    def finished(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The provenance of a finished build of the same request whose files are all as they were written, or None."""
+        provenance = self.provenance()
+        if provenance is None or provenance.get("request") != request:
+            return None
+        for name, digest in provenance.get("outputs", {}).items():
+            file = self.path / name
+            if not file.is_file() or sha256_file(file) != digest:
+                return None
+        return provenance
+
+    def provenance(self) -> dict[str, Any] | None:
+        """What ``provenance.json`` holds, or None where there is none or it is damaged."""
+        try:
+            found = json.loads((self.path / PROVENANCE).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def begin(self, request: Mapping[str, Any]) -> bool:
+        """Prepare ``.partial`` for a request.
+
+        Returns:
+            whether an interrupted build of the same request is there to go on from. One of another request is removed.
+        """
+        file = self.partial / "request.json"
+        try:
+            resumable = bool(json.loads(file.read_bytes()) == request)
+        except (OSError, ValueError):
+            resumable = False
+        if not resumable:
+            shutil.rmtree(self.partial, ignore_errors=True)
+            make_output_folder(self.partial)
+            write_atomic(file, json.dumps(request, indent=2, sort_keys=True).encode())
+        return resumable
+
+    def save_statistics(self, collected: Collected, digests: Mapping[str, str], step: int) -> None:
+        """Keep a checkpoint of the collection.
+
+        Args:
+            collected: what is counted so far.
+            digests: sha256 of each image.
+            step: number of images that this step of the collection aims at.
+        """
+        images = {key: digests[key] for key in sorted(collected.images)}
+        write_atomic(self._checkpoint(step), pack(collected.statistics, {"images": images}))
+
+    def load_statistics(self, digests: Mapping[str, str], step: int) -> Collected | None:
+        """The checkpoint of a step, or None where there is none, or it counts an image that is not wanted any more.
+
+        Args:
+            digests: sha256 of each wanted image.
+            step: as it was saved.
+        """
+        file = self._checkpoint(step)
+        try:
+            statistics, about = unpack(file.read_bytes(), str(file))
+        except (OSError, FormatError):
+            return None
+        images = about.get("images", {})
+        if any(digests.get(key) != digest for key, digest in images.items()):
+            return None
+        return Collected(frozenset(images), statistics)
+
+    def _checkpoint(self, step: int) -> Path:
+        return self.partial / f"statistics-{step}.npz"
+
+    def remove_outdated(self) -> None:
+        """Remove what an earlier build wrote, its provenance first, so that two builds are never mixed up."""
+        names = list((self.provenance() or {}).get("outputs", {}))
+        for name in (PROVENANCE, *(name for name in names if Path(name).name == name)):
+            with output_errors(self.path / name):
+                (self.path / name).unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """Remove what only an unfinished build needs."""
+        shutil.rmtree(self.partial, ignore_errors=True)
