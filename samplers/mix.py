@@ -26,7 +26,7 @@ def make_mix(registry: Mapping[str, Sampler]) -> Sampler:
         rng: np.random.Generator,
         **shares: Annotated[float, Parameter("SAMPLER=SHARE; shares need not sum to 1", 0)],
     ) -> Selection:
-        """Shares of other samplers: mix:dark-regions=0.3,small-objects=0.3,random=0.4. Enriching ones enrich all theirs."""
+        """Shares of other samplers: mix:dark-regions=0.3,small-objects=0.3,random=0.4; enriching ones enrich all."""
         chosen = _check_shares(shares, registry)
 
         def rule(candidates: ScoreTable, wanted: int, source: np.random.Generator) -> Picks:
