@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from calib.core.plan import Target
 from calib.edges.runners.ort import Provider
+from calib.errors import UsageError
 from calib.stages.collect import NonFinite
 from calib.types.data import Dataset
 
@@ -99,3 +100,32 @@ def _plain(value: Any) -> Any:
     if not hasattr(value, "__dataclass_fields__"):
         return value
     return {key: list(item) if isinstance(item, tuple) else item for key, item in asdict(value).items()}
+
+
+def parse_count(text: str) -> int | Literal["auto"]:
+    """Read ``--num-images``.
+
+    Raises:
+        UsageError: neither ``auto`` nor a whole number of at least 1.
+    """
+    if text == "auto":
+        return "auto"
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise UsageError(
+        "--num-images",
+        expected="a whole number of at least 1, or auto",
+        got=repr(text),
+        remedy="give a number (128 is a good start), or auto to add images until the ranges settle",
+    )
+
+
+def parse_choice(flag: str, text: str, choices: tuple[str, ...]) -> Any:
+    """Check the value of a flag that takes one of a few words.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if text in choices:
+        return text
+    raise UsageError(flag, expected=f"one of {', '.join(choices)}", got=repr(text), remedy="pick one of these")

@@ -146,9 +146,7 @@ class _Job:
             runner = self._runner(plan)
         rows, fill = batch_length(self.network, self.request.batch_size)
         load = FeedReader(self.dataset, self.bindings).load
-        return Collector(
-            self.network, plan, runner, load, rows=rows, fill=fill, non_finite=self.request.non_finite
-        )
+        return Collector(self.network, plan, runner, load, rows=rows, fill=fill, non_finite=self.request.non_finite)
 
     def _runner(self, plan: ObservationPlan) -> OrtRunner:
         names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
