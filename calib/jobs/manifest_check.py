@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from calib.core.jpegscan import check_scan
 from calib.edges.files import read_bytes
 from calib.edges.images import read_header, read_picture
 from calib.edges.labels import LabelMap, LabelReader
 from calib.edges.manifest import list_splits, load_dataset
 from calib.edges.manifest.usage import find_unused_labels
-from calib.errors import CalibError, ManifestError
+from calib.errors import CalibError, ImageError, ManifestError
 from calib.jobs.manifest_facts import (
     FileFacts,
     Finding,
@@ -218,6 +219,7 @@ def _inspect_image(facts: FileFacts) -> FileFacts:
         data = read_bytes(path)
         facts = replace(facts, sha256=hashlib.sha256(data).hexdigest())
         header = read_header(path, data)
+        extraneous = _check_jpeg(path, data) if header.kind == "jpeg" else 0
         picture = read_picture(path, data, facts.label_size)
     except CalibError as error:
         return replace(facts, image_error=error)
@@ -229,7 +231,25 @@ def _inspect_image(facts: FileFacts) -> FileFacts:
         orientation=picture.orientation,
         applied=picture.applied,
         trailing=header.trailing,
+        extraneous=extraneous,
     )
+
+
+def _check_jpeg(path: str, data: bytes) -> int:
+    """Extraneous bytes of a JPEG file.
+
+    Raises:
+        ImageError: part of the picture is missing or damaged, which decoders paint over.
+    """
+    scan = check_scan(data)
+    if scan.walked and scan.done < 1:
+        raise ImageError(
+            path,
+            expected="a whole JPEG picture",
+            got=f"data that break off or are damaged after {scan.done:.1%} of it; the rest would be filled in",
+            remedy="copy or download it again, or take it out of the data set",
+        )
+    return scan.extraneous
 
 
 def _with_any_classes(dataset: Dataset) -> Dataset:

@@ -53,6 +53,7 @@ class FileFacts:
         orientation: EXIF orientation, 1..8.
         applied: whether it was applied.
         trailing: bytes behind the end of the picture.
+        extraneous: bytes inside the picture's data that belong to nothing.
         sha256: hex digest of the image file, empty if unreadable.
         image_error: why the image cannot be used.
         label_kind: mode of the label file, empty if unusable.
@@ -71,6 +72,7 @@ class FileFacts:
     orientation: int = 1
     applied: bool = False
     trailing: int = 0
+    extraneous: int = 0
     sha256: str = ""
     image_error: CalibError | None = None
     label_kind: str = ""
@@ -110,6 +112,11 @@ def _oddities(facts: FileFacts, split: str) -> Iterator[Finding]:
     if facts.orientation != 1:
         choice = "applied" if facts.applied else "not applied: only the stored layout has the label's size"
         yield Finding("info", "exif-orientation", split, key, f"EXIF orientation {facts.orientation}, {choice}")
+    if facts.extraneous:
+        yield Finding(
+            "warning", "extraneous-bytes", split, key, f"{facts.extraneous} bytes inside JPEG data belong to nothing",
+            "decoders pass over them; save it again if you can",
+        )  # fmt: skip
     if facts.trailing:
         yield Finding("info", "trailing-bytes", split, key, f"{facts.trailing} bytes behind the end of the picture")
     if facts.kind.endswith("16"):
