@@ -20,10 +20,12 @@ from calib.edges.manifest import list_splits, load_dataset
 from calib.edges.manifest.usage import find_unused_labels
 from calib.errors import CalibError, ImageError, ManifestError
 from calib.jobs.manifest_facts import (
+    MOST_VALUES,
     FileFacts,
     Finding,
     class_pixels,
     file_findings,
+    frequent_values,
     overlap_findings,
     split_findings,
 )
@@ -122,6 +124,12 @@ def summarise(check: SplitCheck) -> dict[str, Any]:
     }
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def inspect(record: ImageRecord, reader: LabelReader | None, class_count: int) -> FileFacts:
     """Decode an image and its label, and note what they are; errors become facts."""
     facts = FileFacts(record, label_file=record.key if (record.label or "").endswith(".json") else record.label or "")
@@ -154,7 +162,7 @@ def _check_split(dataset: Dataset, workers: int | None, progress: Progress) -> S
     class_count = len(dataset.classes.names) if dataset.classes else 0
     with (
         progress.task(f"checking {dataset.split}", len(dataset.records)) as task,
-        ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool,
+        ThreadPoolExecutor(workers or usable_cores()) as pool,
     ):
 
         def work(record: ImageRecord) -> FileFacts:
@@ -202,7 +210,8 @@ def _inspect_label(facts: FileFacts, reader: LabelReader, class_count: int) -> F
         facts,
         label_kind=f"{Path(label).suffix.lower().lstrip('.')} {found.mode}".strip(),
         label_size=(height, width),
-        foreign=found.foreign,
+        foreign=frequent_values(found.foreign, MOST_VALUES),
+        foreign_values=len(found.foreign),
         notes=found.notes,
         pixels=_pixels_of(found, class_count),
     )

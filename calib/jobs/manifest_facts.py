@@ -19,6 +19,8 @@ SUFFIXES = {
 }
 CITYSCAPES_LABEL_IDS = frozenset(range(19, 34))
 CITYSCAPES_CLASSES = 19
+CITYSCAPES_LABELS = 34
+MOST_VALUES = 64
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class FileFacts:
         label_file: what names the label in findings: its address, or the image where one file holds all labels.
         label_missing: whether the record names a label that does not exist.
         label_error: why the label cannot be used.
-        foreign: raw label values outside the class table, with pixel counts.
+        foreign: raw label values outside the class table, with pixel counts; the ``MOST_VALUES`` most frequent.
+        foreign_values: how many different ones there are.
         notes: oddities of the label.
         pixels: pixels of each train id, then void.
     """
@@ -81,6 +84,7 @@ class FileFacts:
     label_missing: bool = False
     label_error: CalibError | None = None
     foreign: Mapping[int, int] = field(default_factory=dict)
+    foreign_values: int = 0
     notes: tuple[str, ...] = ()
     pixels: tuple[int, ...] = ()
 
@@ -93,8 +97,9 @@ def file_findings(facts: FileFacts, split: str) -> Iterator[Finding]:
     if facts.label_error is not None:
         yield _of_error("missing-label" if facts.label_missing else "unusable-label", split, label, facts.label_error)
     if facts.foreign:
-        listed = ", ".join(f"{value} ({count} pixels)" for value, count in sorted(facts.foreign.items())[:8])
-        more = f" and {len(facts.foreign) - 8} more" if len(facts.foreign) > 8 else ""
+        shown = sorted(frequent_values(facts.foreign, 8).items())
+        listed = ", ".join(f"{value} ({count} pixels)" for value, count in shown)
+        more = f" and {facts.foreign_values - len(shown)} more" if facts.foreign_values > len(shown) else ""
         yield Finding(
             "error", "foreign-ids", split, label, f"values outside the class table: {listed}{more}",
             "map them with label_map (void drops them), or correct classes and label_format",
@@ -105,6 +110,11 @@ def file_findings(facts: FileFacts, split: str) -> Iterator[Finding]:
             "export the label again at the image's size; labels are not resized without being asked",
         )  # fmt: skip
     yield from _oddities(facts, split)
+
+
+def frequent_values(counts: Mapping[int, int], most: int) -> dict[int, int]:
+    """The most frequent values, most frequent first; equally frequent ones by value."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most])
 
 
 def _oddities(facts: FileFacts, split: str) -> Iterator[Finding]:
@@ -153,7 +163,8 @@ def _label_hints(dataset: Dataset, files: Sequence[FileFacts]) -> Iterator[Findi
     count = len(dataset.classes.names) if dataset.classes else 0
     named = any("labelids" in (facts.record.label or "").lower() for facts in files)
     plain = dataset.label_format in ("index", "palette") and not dataset.label_map
-    if plain and count == CITYSCAPES_CLASSES and (named or (foreign and set(foreign) <= CITYSCAPES_LABEL_IDS)):
+    by_value = count == CITYSCAPES_CLASSES and foreign and set(foreign) <= CITYSCAPES_LABEL_IDS
+    if plain and (by_value or (named and 0 < count < CITYSCAPES_LABELS)):
         yield Finding(
             "error", "label-ids", dataset.split, "", "the labels look like Cityscapes labelIds, not trainIds",
             "declare label_format: cityscapes, which maps them, or point labels: at the labelTrainIds files",

@@ -158,6 +158,13 @@ def test_label_ids_where_train_ids_were_meant(tmp_path):
     assert "label_format: cityscapes" in finding.remedy
 
 
+def test_a_photo_as_label_is_summarised(tmp_path):
+    odd = Set(tmp_path, "[{name: a, colour: [0, 0, 0]}]", MANIFEST + "label_format: rgb\n")
+    odd.write("labels/good.png", png(np.random.default_rng(0).integers(0, 256, (6, 8, 3))))
+    (finding,) = found(odd.check(), "foreign-ids")
+    assert finding.message.endswith("and 40 more")
+
+
 def test_train_ids_where_label_ids_were_meant(tmp_path):
     odd = Set(tmp_path, str(list(CITYSCAPES)), MANIFEST + "label_format: cityscapes\n")
     odd.add("ids", label=png(np.where(LABEL == 1, 255, LABEL)))
