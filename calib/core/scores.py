@@ -202,7 +202,7 @@ def make_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[A
 
 def _luma_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[Any]]:
     levels = np.arange(256)
-    total = counts.levels.sum(axis=1)
+    total = np.maximum(counts.levels.sum(axis=1), 1)
     mean = counts.levels @ levels / total
     deviation = np.sqrt(np.maximum(counts.levels @ levels**2 / total - mean**2, 0))
     running = counts.levels.cumsum(axis=1)
