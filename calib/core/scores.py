@@ -138,6 +138,13 @@ class Counts:
         self.borders = np.zeros((images, 2), np.int64)
         self.foreign = np.zeros(images, np.int64)
 
+    def take(self, rows: NDArray[np.int64]) -> Counts:
+        """Make counts of the given rows."""
+        taken = Counts(0, self.classes.shape[2])
+        for name, values in vars(self).items():
+            setattr(taken, name, values[rows])
+        return taken
+
     def add_image(
         self,
         row: int,
