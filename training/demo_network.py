@@ -134,10 +134,10 @@ def draw_all(scenes: list[PlannedScene], workers: int) -> tuple[np.ndarray, np.n
 
 
 def to_input(images: Tensor) -> Tensor:
-    """Preprocess uint8 ``[N, H, W, 3]`` as the manifest says: float32 ``[N, 3, H, W]``."""
+    """Preprocess uint8 ``[N, H, W, 3]`` as the manifest says: float32 ``[N, 3, H, W]``, channels last in memory."""
     mean, std = (torch.tensor(PREPROCESS[name], device=images.device) for name in ("mean", "std"))
     scaled = (images.float() * PREPROCESS["scale"] - mean) / std
-    return scaled.permute(0, 3, 1, 2).contiguous()
+    return scaled.permute(0, 3, 1, 2)
 
 
 def batches(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
@@ -233,10 +233,10 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("calib/demo/network.onnx"))
-    parser.add_argument("--images", type=int, default=3000, help="scenes drawn for training")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=6e-3)
+    parser.add_argument("--images", type=int, default=2400, help="scenes drawn for training")
+    parser.add_argument("--steps", type=int, default=1800)
+    parser.add_argument("--batch", type=int, default=12)
+    parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="processes that draw")
     parser.add_argument("--device", default="cpu")

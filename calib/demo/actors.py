@@ -85,7 +85,7 @@ def _paint_car_face(figure: Figure, tall: float, paint: Colour, sun: float) -> N
 
 def _paint_car_lights(figure: Figure, oncoming: bool, strength: float, light: Light) -> None:
     if oncoming:
-        glow = strength * (1.2 if light.level < 0.64 else 14.0)
+        glow = strength * (3.0 if light.level < 0.64 else 14.0)
         lamp = surface((0.6, 0.6, 0.6), emission=(glow, glow * 0.95, glow * 0.85))
     else:
         glow = strength * 0.06

@@ -33,6 +33,7 @@ class Light:
         shadow_length: length of a shadow across the street, in heights of what casts it.
         lamps: brightness of lamps and lit windows, 0 (off) to 1.
         headlamps: brightness of car headlamps, 0 to 1; small but not zero by day.
+        sun_disc: radiance of a sun that stands low ahead, zero when it is not in view.
         haze: extinction per metre.
         gain: exposure: what the camera multiplies radiance with; it makes up for most of the dark, not for all.
     """
@@ -46,6 +47,7 @@ class Light:
     shadow_length: float
     lamps: float
     headlamps: float
+    sun_disc: float
     haze: float
     gain: float
 
@@ -68,9 +70,16 @@ def choose_light(level: float, rng: np.random.Generator) -> Light:
         shadow_length=float(rng.uniform(0.35, 1.1) + 1.2 * darkness),
         lamps=_ramp(0.56 - level, 0.0, 0.12),
         headlamps=max(0.06 * float(rng.random() < 0.5), _ramp(0.64 - level, 0.0, 0.2)),
+        sun_disc=_sun_disc(level, overcast, rng),
         haze=float(rng.choice([0.002, 0.004, 0.009, 0.02], p=[0.4, 0.35, 0.17, 0.08])),
         gain=float(1.05 * (sky / 0.42) ** -0.52 * rng.uniform(0.85, 1.2)),
     )
+
+
+def _sun_disc(level: float, overcast: bool, rng: np.random.Generator) -> float:
+    """Let a low sun stand ahead of the camera in some clear scenes: it blinds, as headlamps do at night."""
+    low = _ramp(level, 0.34, 0.5) * (1.0 - _ramp(level, 0.8, 0.95))
+    return 60.0 * low if not overcast and rng.random() < 0.3 else 0.0
 
 
 def _skyline(overcast: bool, darkness: float, warmth: float, sky: float) -> Colour:

@@ -117,7 +117,7 @@ def _add_glare(exposed: Floats) -> Floats:
     if not over.any():
         return exposed
     small = cv2.resize(over, None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA)
-    veil = cv2.GaussianBlur(small, (0, 0), 7.0) * np.float32(0.11)
+    veil = cv2.GaussianBlur(small, (0, 0), 7.0) * np.float32(0.14)
     wide = cv2.resize(veil, (over.shape[1], over.shape[0]), interpolation=cv2.INTER_LINEAR)
     halo = cv2.GaussianBlur(over, (0, 0), 2.4) * np.float32(0.22)
     return np.asarray(exposed + halo + wide)

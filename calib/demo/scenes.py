@@ -29,6 +29,7 @@ from calib.demo.street import (
     paint_backdrop,
     paint_ground,
     paint_sky,
+    paint_sun,
 )
 
 ROWS, COLUMNS = 192, 256
@@ -86,6 +87,8 @@ class Painter:
     def paint(self) -> None:
         """Paint sky, ground, buildings, then all that stands on the street by distance."""
         paint_sky(self.canvas, self.camera, self.light, self.tile)
+        if self.light.sun_disc > 0.0:
+            paint_sun(self.canvas, self.camera, self.light, self.rng)
         paint_ground(self.canvas, self.camera, self.street, self.light, self.tile)
         paint_backdrop(self.canvas, self.camera, self.rng)
         _paint_from_far(self._buildings())

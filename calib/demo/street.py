@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.demo.camera import Camera
-from calib.demo.canvas import ALBEDO, AMBIENT, CHANNELS, DEPTH, EMISSION, RETRO, SUN, Canvas, Floats, Mask, surface
+from calib.demo.canvas import ALBEDO, AMBIENT, BLACK, CHANNELS, DEPTH, EMISSION, RETRO, SUN, Canvas, Floats, Mask, surface
 from calib.demo.classes import BUILDING, PAVEMENT, ROAD, SKY, VEGETATION
 from calib.demo.light import Light
 
@@ -142,6 +142,17 @@ def paint_sky(canvas: Canvas, camera: Camera, light: Light, tile: Floats) -> Non
     veil = np.clip(clouds * np.float32(0.9), 0.0, 0.8)[..., None] * np.clip(share * 2.0, 0.0, 1.0)
     canvas.surfaces[..., EMISSION] = (low + (high - low) * share) * (1.0 - veil) + veil * low * np.float32(0.9)
     canvas.label[:] = SKY
+
+
+def paint_sun(canvas: Canvas, camera: Camera, light: Light, rng: np.random.Generator) -> None:
+    """Paint the sun's disc where it stands low ahead; buildings painted later may hide it."""
+    column = camera.centre + camera.columns * rng.uniform(-0.3, 0.3)
+    row = camera.horizon - camera.rows * rng.uniform(0.08, 0.34)
+    turn = np.linspace(0.0, 2.0 * np.pi, 20)
+    radius = camera.columns * 0.011
+    red, green, blue = (light.sun_disc * share for share in (1.0, 0.78, 0.5))
+    ring = np.stack([column + radius * np.cos(turn), row + radius * np.sin(turn)], axis=1)
+    canvas.polygon(ring, surface(BLACK, emission=(red, green, blue)), 0.0, SKY)
 
 
 def paint_ground(canvas: Canvas, camera: Camera, street: Street, light: Light, tile: Floats) -> None:
