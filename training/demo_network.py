@@ -26,9 +26,11 @@ from torch.nn import functional as fn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from calib.demo.classes import CLASS_NAMES, VOID
-from calib.demo.dataset import PREPROCESS, PlannedScene, encode_image, plan_scenes, plan_split
+from calib.demo.dataset import PlannedScene, encode_image, plan_scenes, plan_split
+from calib.demo.scenes import COLUMNS, ROWS
 
 TRAINING_STREAM = 1000
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LIGHT_SHARES = {"day": 0.68, "dusk": 0.22, "night": 0.10}
 
 
@@ -135,8 +137,8 @@ def draw_all(scenes: list[PlannedScene], workers: int) -> tuple[np.ndarray, np.n
 
 def to_input(images: Tensor) -> Tensor:
     """Preprocess uint8 ``[N, H, W, 3]`` as the manifest says: float32 ``[N, 3, H, W]``, channels last in memory."""
-    mean, std = (torch.tensor(PREPROCESS[name], device=images.device) for name in ("mean", "std"))
-    scaled = (images.float() * PREPROCESS["scale"] - mean) / std
+    mean, std = (torch.tensor(values, device=images.device) for values in (MEAN, STD))
+    scaled = (images.float() / 255.0 - mean) / std
     return scaled.permute(0, 3, 1, 2)
 
 
@@ -219,7 +221,7 @@ def export(network: nn.Module, path: Path) -> None:
     network = network.cpu().eval()
     torch.onnx.export(
         network,
-        (torch.zeros(1, 3, *PREPROCESS["size"]),),
+        (torch.zeros(1, 3, ROWS, COLUMNS),),
         str(path),
         input_names=["image"],
         output_names=["logits"],

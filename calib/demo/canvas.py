@@ -92,7 +92,7 @@ class Canvas:
             return None
         top, left, height, width = window
         mask = np.zeros((height, width), np.uint8)
-        cv2.fillPoly(mask, [_fixed_point(points - (left, top))], 1, lineType=cv2.LINE_8, shift=SUBPIXEL_BITS)
+        cv2.fillPoly(mask, [_fixed_point(_inset(points) - (left, top))], 1, lineType=cv2.LINE_8, shift=SUBPIXEL_BITS)
         return mask.view(bool), top, left
 
     def _window(self, points: NDArray[np.float64]) -> tuple[int, int, int, int] | None:
@@ -102,6 +102,13 @@ class Canvas:
         left, top = max(math.floor(low_x), 0), max(math.floor(low_y), 0)
         right, bottom = min(math.ceil(high_x) + 1, self.columns), min(math.ceil(high_y) + 1, self.rows)
         return (top, left, bottom - top, right - left) if right > left and bottom > top else None
+
+
+def _inset(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Draw a polygon in by half a pixel: OpenCV fills every pixel that the outline touches, which adds as much."""
+    centre = (points.min(axis=0) + points.max(axis=0)) / 2.0
+    offset = points - centre
+    return np.asarray(centre + np.copysign(np.maximum(np.abs(offset) - 0.5, 0.0), offset))
 
 
 def _fixed_point(points: NDArray[np.float64]) -> NDArray[np.int32]:

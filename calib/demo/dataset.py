@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calib.demo.classes import CLASS_COLOURS, CLASS_NAMES, VOID
 from calib.demo.light import DUSK_BELOW, NIGHT_BELOW
 from calib.demo.scenes import COLUMNS, ROWS, Scene, draw_scene
-from calib.edges.files import make_output_folder, write_atomic
+from calib.edges.files import make_output_folder, output_errors, write_atomic
 from calib.types.progress import Progress
 
 GENERATOR_VERSION = 1
@@ -28,13 +28,6 @@ SPLITS: dict[str, dict[str, int]] = {
 """Images by split and light. Mostly day, as road data is; ``val`` holds enough dark images to score them."""
 
 LEVELS = {"day": (DUSK_BELOW, 1.0), "dusk": (NIGHT_BELOW, DUSK_BELOW), "night": (0.0, NIGHT_BELOW)}
-PREPROCESS = {
-    "colour": "rgb",
-    "size": [ROWS, COLUMNS],
-    "scale": 1 / 255,
-    "mean": [0.485, 0.456, 0.406],
-    "std": [0.229, 0.224, 0.225],
-}
 STAMP = "scenes.json"
 
 
@@ -104,46 +97,90 @@ def _encoded(suffix: str, pixels: NDArray[np.uint8], options: list[int]) -> byte
 def write_dataset(folder: Path, progress: Progress, workers: int = 2) -> Path:
     """Write images, labels and the manifest below ``folder``; answer the manifest's path.
 
-    Scenes that an interrupted run finished are kept.
+    Scenes that an interrupted run finished are kept; those of another version of the generator are drawn anew.
+
+    Args:
+        folder: created where it is missing.
+        progress: counts the scenes.
+        workers: threads that draw.
 
     Raises:
         OutputError: the folder cannot be written.
     """
-    make_output_folder(folder)
-    fresh = _stamp_changed(folder)
-    planned = [(split, scene) for split in SPLITS for scene in plan_split(split)]
-    for split in SPLITS:
-        make_output_folder(folder / "images" / split)
-        make_output_folder(folder / "labels" / split)
-    with progress.task("drawing scenes", len(planned)) as task, ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(lambda item: _write_scene(folder, *item, fresh=fresh), planned):
+    files = [SceneFiles(folder, split, scene) for split in SPLITS for scene in plan_split(split)]
+    for place in sorted({path.parent for item in files for path in item.paths}):
+        make_output_folder(place)
+    _discard_other_version(folder, files)
+    with progress.task("drawing scenes", len(files)) as task, ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(SceneFiles.write, files):
             task.advance()
-    write_atomic(folder / STAMP, _stamp())
     manifest = folder / "demo.yaml"
     write_atomic(manifest, manifest_text(".").encode())
     return manifest
 
 
-def _stamp() -> bytes:
-    return json.dumps({"generator": GENERATOR_VERSION, "splits": SPLITS, "opencv": cv2.__version__}).encode()
+@dataclass(frozen=True)
+class SceneFiles:
+    """Where a scene's image and label are written."""
+
+    folder: Path
+    split: str
+    scene: PlannedScene
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        """Image, then label."""
+        name = self.scene.name
+        return self.folder / "images" / self.split / f"{name}.jpg", self.folder / "labels" / self.split / f"{name}.png"
+
+    def write(self) -> None:
+        """Draw and write the scene unless both files are there."""
+        image, label = self.paths
+        if not (image.is_file() and label.is_file()):
+            drawn = self.scene.draw()
+            write_atomic(label, encode_label(drawn.label))
+            write_atomic(image, encode_image(drawn.image))
 
 
-def _stamp_changed(folder: Path) -> bool:
-    """Tell whether files found in the folder are of another version; note ours at once, before the first image."""
+def _discard_other_version(folder: Path, files: list[SceneFiles]) -> None:
+    """Remove scenes that another version drew, then note ours before the first one is written."""
     stamp = folder / STAMP
-    changed = not stamp.is_file() or stamp.read_bytes() != _stamp()
-    return changed
-
-
-def _write_scene(folder: Path, split: str, scene: PlannedScene, *, fresh: bool) -> None:
-    image, label = (folder / "images" / split / f"{scene.name}.jpg", folder / "labels" / split / f"{scene.name}.png")
-    if not fresh and image.is_file() and label.is_file():
-        return
-    drawn = scene.draw()
-    write_atomic(label, encode_label(drawn.label))
-    write_atomic(image, encode_image(drawn.image))
+    ours = json.dumps({"generator": GENERATOR_VERSION, "opencv": cv2.__version__, "numpy": np.__version__}).encode()
+    with output_errors(folder):
+        if stamp.is_file() and stamp.read_bytes() == ours:
+            return
+        for path in (path for item in files for path in item.paths):
+            path.unlink(missing_ok=True)
+    write_atomic(stamp, ours)
 
 
 def manifest_text(root: str) -> str:
-    """Write the data set's manifest for a root folder."""
-    return json.dumps(root)
+    """Render the data set's manifest; ``root`` is the folder of the images, relative to the manifest."""
+    classes = "\n".join(
+        f"  - {{name: {name}, colour: [{', '.join(map(str, colour))}]}}"
+        for name, colour in zip(CLASS_NAMES, CLASS_COLOURS, strict=True)
+    )
+    splits = "\n".join(
+        f"  {split}: {{images: \"images/{split}/{{light}}_*.jpg\", labels: \"labels/{split}/{{stem}}.png\"}}"
+        for split in SPLITS
+    )
+    return MANIFEST.format(root=root, splits=splits, classes=classes, void=VOID, rows=ROWS, columns=COLUMNS)
+
+
+MANIFEST = """\
+# Street scenes that `calib demo` draws, from noon to night; the file name begins with the light: day, dusk or night.
+name: demo
+root: {root}
+splits:
+{splits}
+classes:
+{classes}
+ignore_index: {void}
+label_format: index
+preprocess:
+  colour: rgb
+  size: [{rows}, {columns}]
+  scale: 1/255
+  mean: [0.485, 0.456, 0.406]
+  std: [0.229, 0.224, 0.225]
+"""
