@@ -19,9 +19,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as fn
+import torch  # noqa: TID253 - this script is about torch
+from torch import Tensor, nn  # noqa: TID253
+from torch.nn import functional as fn  # noqa: TID253
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -142,6 +142,12 @@ def to_input(images: Tensor) -> Tensor:
     return scaled.permute(0, 3, 1, 2)
 
 
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def batches(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
     """Give shuffled batches of indices without end."""
     rng = np.random.default_rng(seed)
@@ -159,7 +165,7 @@ def class_weights(labels: np.ndarray) -> Tensor:
 
 def train(network: nn.Module, images: np.ndarray, labels: np.ndarray, options: argparse.Namespace) -> None:
     """Train in place with AdamW and a one-cycle rate."""
-    optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=1e-3)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=options.decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.rate, total_steps=options.steps, pct_start=0.15)
     weights = class_weights(labels).to(options.device)
     started, total = time.monotonic(), 0.0
@@ -175,7 +181,7 @@ def train(network: nn.Module, images: np.ndarray, labels: np.ndarray, options: a
         schedule.step()
         total += loss.item()
         if step % 50 == 49:
-            print(f"step {step + 1} loss {total / 50:.4f} {time.monotonic() - started:.0f} s", flush=True)
+            say(f"step {step + 1} loss {total / 50:.4f} {time.monotonic() - started:.0f} s")
             total = 0.0
 
 
@@ -235,10 +241,11 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("calib/demo/network.onnx"))
-    parser.add_argument("--images", type=int, default=2400, help="scenes drawn for training")
-    parser.add_argument("--steps", type=int, default=1800)
-    parser.add_argument("--batch", type=int, default=12)
+    parser.add_argument("--images", type=int, default=6000, help="scenes drawn for training")
+    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=5e-3)
+    parser.add_argument("--decay", type=float, default=1e-3, help="weight decay")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="processes that draw")
     parser.add_argument("--device", default="cpu")
@@ -265,15 +272,15 @@ def main() -> None:
     torch.manual_seed(options.seed)
     started = time.monotonic()
     images, labels = training_set(options)
-    print(f"drew {len(images)} scenes, {time.monotonic() - started:.0f} s", flush=True)
+    say(f"drew {len(images)} scenes, {time.monotonic() - started:.0f} s")
     network = DemoNetwork(len(CLASS_NAMES)).to(options.device, memory_format=torch.channels_last)
-    print(f"{sum(weight.numel() for weight in network.parameters())} weights", flush=True)
+    say(f"{sum(weight.numel() for weight in network.parameters())} weights")
     train(network, images, labels, options)
     if options.state:
         torch.save(network.state_dict(), options.state)
-    print(json.dumps(score(network, options), indent=2))
+    say(json.dumps(score(network, options), indent=2))
     export(network, options.output)
-    print(f"wrote {options.output} ({options.output.stat().st_size} bytes), {time.monotonic() - started:.0f} s in all")
+    say(f"wrote {options.output} ({options.output.stat().st_size} bytes), {time.monotonic() - started:.0f} s in all")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,14 @@ _TURN = np.linspace(0.0, 2.0 * np.pi, 12, endpoint=False)
 
 
 def paint_car(
-    canvas: Canvas, camera: Camera, x: float, z: float, oncoming: bool, parked: bool, sun: float, light: Light,
+    canvas: Canvas,
+    camera: Camera,
+    x: float,
+    z: float,
+    oncoming: bool,
+    parked: bool,
+    sun: float,
+    light: Light,
     rng: np.random.Generator,
 ) -> None:
     """Paint a car whose near face stands at ``(x, z)``: shadow, the side one can see, then the near face."""

@@ -108,9 +108,7 @@ def _paint_gable(canvas: Canvas, camera: Camera, side: Side, block: Block, style
     canvas.stamp(inside, window[0], window[2], materials, float(block.start), BUILDING)
 
 
-def _cut(
-    camera: Camera, edges: NDArray[np.float64], near: float, height: float
-) -> tuple[int, int, int, int] | None:
+def _cut(camera: Camera, edges: NDArray[np.float64], near: float, height: float) -> tuple[int, int, int, int] | None:
     """Find the part of the image a wall can cover: top, bottom, left, right; None when it is out of sight."""
     scale = camera.pixels_per_metre(near)
     top = int(np.clip(np.floor(camera.horizon + (camera.eye - height) * scale), 0, camera.rows))

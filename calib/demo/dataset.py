@@ -161,7 +161,7 @@ def manifest_text(root: str) -> str:
         for name, colour in zip(CLASS_NAMES, CLASS_COLOURS, strict=True)
     )
     splits = "\n".join(
-        f"  {split}: {{images: \"images/{split}/{{light}}_*.jpg\", labels: \"labels/{split}/{{stem}}.png\"}}"
+        f'  {split}: {{images: "images/{split}/{{light}}_*.jpg", labels: "labels/{split}/{{stem}}.png"}}'
         for split in SPLITS
     )
     return MANIFEST.format(root=root, splits=splits, classes=classes, void=VOID, rows=ROWS, columns=COLUMNS)

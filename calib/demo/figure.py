@@ -40,7 +40,9 @@ class Figure:
         pixels = self.camera.project(self.x + self.flip * right, up, self.z)
         self.canvas.polygon(pixels, material, self.z, self.label if label is None else label)
 
-    def box(self, left: float, right: float, low: float, high: float, material: Floats, label: int | None = None) -> None:
+    def box(
+        self, left: float, right: float, low: float, high: float, material: Floats, label: int | None = None
+    ) -> None:
         """Fill an upright rectangle."""
         self.polygon([(left, low), (right, low), (right, high), (left, high)], material, label)
 

@@ -126,7 +126,12 @@ def _leaves(rng: np.random.Generator) -> Colour:
 
 
 def _paint_crown(
-    canvas: Canvas, centre: tuple[float, float], radius: float, sun: float, depth: float, tile: Floats,
+    canvas: Canvas,
+    centre: tuple[float, float],
+    radius: float,
+    sun: float,
+    depth: float,
+    tile: Floats,
     rng: np.random.Generator,
 ) -> None:
     reach = 1.35 * radius

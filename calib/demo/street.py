@@ -9,7 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.demo.camera import Camera
-from calib.demo.canvas import ALBEDO, AMBIENT, BLACK, CHANNELS, DEPTH, EMISSION, RETRO, SUN, Canvas, Floats, Mask, surface
+from calib.demo.canvas import (
+    ALBEDO,
+    AMBIENT,
+    BLACK,
+    CHANNELS,
+    DEPTH,
+    EMISSION,
+    RETRO,
+    SUN,
+    Canvas,
+    Floats,
+    Mask,
+    surface,
+)
 from calib.demo.classes import BUILDING, PAVEMENT, ROAD, SKY, VEGETATION
 from calib.demo.light import Light
 

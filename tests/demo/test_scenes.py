@@ -143,7 +143,7 @@ def test_noise_grows_in_the_dark():
     def roughness(level):
         # The bottom rows hold road only: the difference of neighbouring rows is wear and noise.
         scenes = [draw_scene((9, n), level, 192, 256) for n in range(6)]
-        return np.mean([np.abs(np.diff(luma(s.image)[:80], axis=0))[s.label[1:80 + 0] == 0].mean() for s in scenes])
+        return np.mean([np.abs(np.diff(luma(s.image)[:80], axis=0))[s.label[1 : 80 + 0] == 0].mean() for s in scenes])
 
     assert roughness(0.05) > 1.3 * roughness(0.95)
 
@@ -155,6 +155,8 @@ def test_small_objects_are_there_and_small():
     assert np.mean([np.isin(label, SMALL_CLASSES).any() for label in labels]) == 1.0
 
 
-@pytest.mark.parametrize(("level", "group"), [(0.0, "night"), (0.199, "night"), (0.2, "dusk"), (0.55, "day"), (1.0, "day")])
+@pytest.mark.parametrize(
+    ("level", "group"), [(0.0, "night"), (0.199, "night"), (0.2, "dusk"), (0.55, "day"), (1.0, "day")]
+)
 def test_light_groups(level, group):
     assert light_group(level) == group
