@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from calib.core.graph import Network
@@ -32,24 +32,25 @@ TITLES: Mapping[str, tuple[str, str]] = {
 """Heading and unit of the distributions every build has."""
 
 
-def distributions_of(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> tuple[Distribution, ...]:
+def distributions_of(found: Mapping[str, Mapping[str, Any]]) -> tuple[Distribution, ...]:
     """Read distributions of the form ``{"light": {"edges": […], "population": […], "selection": […]}}``.
 
     Args:
-        found: by name; numeric ones have ``edges`` (one more than bins), named ones ``labels`` (or ``names``).
+        found: by name; numeric ones have ``edges`` (one more than bins), named ones ``labels`` (or ``names``). A
+            heading as ``name`` and a ``unit`` may be given.
     """
     return tuple(_distribution(name, values) for name, values in found.items())
 
 
-def _distribution(name: str, values: Mapping[str, Sequence[Any]]) -> Distribution:
+def _distribution(name: str, values: Mapping[str, Any]) -> Distribution:
     title, unit = TITLES.get(name, (name.replace("_", " ").capitalize(), ""))
     return Distribution(
-        title,
+        str(values.get("name", title)),
         tuple(float(value) for value in values["population"]),
         tuple(float(value) for value in values["selection"]),
         tuple(float(edge) for edge in values.get("edges", ())),
         tuple(str(label) for label in values.get("labels", values.get("names", ()))),
-        unit,
+        str(values.get("unit") or unit),
     )
 
 
