@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -434,3 +436,8 @@ def test_wrong_input_is_an_error():
     )  # fmt: skip
     with pytest.raises(ModelError, match="a float network"):
         plan_of(quantized)
+
+
+def test_every_reason_is_documented():
+    text = (Path(__file__).resolve().parents[2] / "docs/placement.md").read_text(encoding="utf-8")
+    assert [code for code in REASONS if f"| `{code}` |" not in text] == []
