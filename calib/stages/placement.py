@@ -144,7 +144,7 @@ def _refusal(node: Node, setting: _Setting) -> tuple[str, str] | None:
     role = _role_refusal(node, setting)
     if role is not None:
         return role, ""
-    for name in node.inputs[:2]:
+    for name in (node.input(0), node.input(1)):
         found = _operand_refusal(name, node, setting)
         if found is not None:
             return found, name

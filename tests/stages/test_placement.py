@@ -78,6 +78,26 @@ def test_logits_stay_in_float_through_resize_and_softmax():
     assert found["last"] == "int8/quantized"
 
 
+def test_logits_are_found_behind_labels_and_runtime_sized_resizes():
+    nodes = [
+        conv("x", "last"),
+        conv("last", "score", "head"),
+        node("Shape", "x", "size"),
+        node("Shape", "last", "inner"),
+        node("Slice", "size,two,four", "hw"),
+        node("Slice", "inner,zero,two", "nc"),
+        node("Concat", "nc,hw", "to", axis=0),
+        node("Resize", "score,,,to", "big", mode="linear"),
+        node("ArgMax", "big", "label", axis=1),
+        node("Cast", "label", "logits", to=TensorProto.UINT8),
+    ]
+    ints = {"zero": np.array([0]), "two": np.array([2]), "four": np.array([4])}
+    network = network_of(nodes, ints, head=None, output_type=TensorProto.UINT8)
+    found = verdicts(plan_of(network))
+    assert found["score"] == "float/logits"
+    assert found["last"] == "int8/quantized"
+
+
 def test_score_sums_are_logits_and_residual_shortcuts_are_not():
     score = [conv("x", "a"), conv("a", "b"), conv("a", "s1", "head", strides=[1, 1]), conv("b", "s2", "head")]
     crop = node("Slice", "s1,from,to,axes", "s1c")
