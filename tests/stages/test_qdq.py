@@ -513,3 +513,25 @@ def test_same_input_same_bytes():
     one, two = quantize_model(graph, ranges), quantize_model(graph, shuffled)
     assert one.model.SerializeToString() == two.model.SerializeToString()
     assert one.notes == two.notes
+
+
+def test_layers_inside_subgraphs_are_left_alone_and_noted():
+    inner = helper.make_graph(
+        [helper.make_node("Conv", ["c", "w"], ["inside"])],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("inside", TensorProto.FLOAT, None)],
+    )
+    nodes = [conv("x", "c"), helper.make_node("If", ["flag"], ["y"], then_branch=inner, else_branch=inner, name="if")]
+    graph = model(nodes, X, ["y"], {"w": weight(8, 8, 1, 1), "flag": np.array(True)})
+    result, _ = quantized(graph)
+    assert next(item for item in result.model.graph.node if item.op_type == "If") == graph.graph.node[1]
+    assert any(note.code == "hidden_layers" and "2 layers" in note.text for note in result.notes)
+
+
+def test_a_malformed_layer_stays_in_float_instead_of_crashing():
+    graph = model(
+        [helper.make_node("Conv", ["x"], ["a"], name="n_a"), conv("a", "y")], X, ["y"], {"w": weight(8, 8, 1, 1)}
+    )
+    result = quantize_model(graph, {"x": 1.0, "a": 1.0}, options=LOGITS)
+    assert result.plan.decision("n_a").reason == "no_range"
