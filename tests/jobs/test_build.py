@@ -387,7 +387,7 @@ def test_bad_arguments_are_refused_before_any_work(
 
 def test_a_model_that_is_a_web_page_is_named(request_: BuildRequest, tmp_path: Path) -> None:
     write_html(tmp_path / "net.onnx")
-    with pytest.raises(ModelError, match="(?i)html|web page"):
+    with pytest.raises(ModelError, match=r"(?i)html|web page"):
         run(request_)
 
 
