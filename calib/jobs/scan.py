@@ -36,7 +36,7 @@ from calib.types.data import Dataset, ImageRecord
 from calib.types.progress import Progress
 from calib.types.scores import ScoreTable
 
-PART = 256
+PART = 1024
 """Images a part: a killed scan loses at most two parts."""
 
 MISSING = Stamp(-1, -1)
