@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calib.core.scores import Counts, ScoreSettings, make_columns
+from calib.core.scores import Counts, ReducedLuma, ScoreSettings, make_columns
 from calib.errors import ImageError
 from calib.types.data import Dataset, ImageRecord, Preprocess
 from calib.types.scores import ScoreTable
@@ -38,13 +38,13 @@ class ScanImage:
     """An image as a scan needs it.
 
     Attributes:
-        luma: uint8 ``[H, W]``, BT.601.
+        luma: BT.601 at the working size.
         ids: unsigned ``[H, W]`` train ids, void where none; None without a label.
         foreign: label pixels with values outside the class table.
         sha256: hex digest of the image file's bytes.
     """
 
-    luma: NDArray[np.uint8]
+    luma: ReducedLuma
     ids: NDArray[Any] | None
     foreign: int
     sha256: str
