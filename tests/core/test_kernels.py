@@ -81,6 +81,7 @@ def test_scratch_is_clean_after_every_kind_of_block() -> None:
                 counts,
                 np.empty(0, np.int32),
                 np.empty(0, np.int32),
+                np.full((2, kernels.TAIL), -1, np.int32),
                 lanes,
                 np.empty(kernels.BLOCK, np.uint16),
                 np.empty(kernels.BLOCK, np.float32),
