@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ from calib.jobs.build.reporting import BuildFacts, make_report, placement_summar
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
 from calib.jobs.build.sources import Source, make_sources
 from calib.stages.amount import Settling, follow, image_counts
+from calib.stages.batches import batch_length, join_images
 from calib.stages.collect import Collected, Collector
 from calib.stages.derive import ObservationPlan, plan_observations
-from calib.stages.inputs import InputBinding, batch_length, bind_inputs
+from calib.stages.inputs import InputBinding, bind_inputs
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
 from calib.types.progress import Progress
@@ -86,9 +88,8 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     model = load_model(request.model)
     network = analyse(model)
     dataset = load_dataset(request.data, request.split, request.root, request.preprocess)
-    if _needs_preprocess(network, dataset):
-        require_preprocess(dataset)
-    bindings = bind_inputs(network, dataset.preprocess, dataset.inputs, request.model.name)
+    bindings = _bind(network, dataset, request.model.name)
+    batch_length(bindings, request.batch_size)
     folder = BuildFolder(request.output)
     versions = library_versions()
     collection = collection_fingerprint(request, dataset, model_digest(request.model), versions)
@@ -108,8 +109,11 @@ def _calibrator_specs(request: BuildRequest) -> list[Any]:
     return [parse_spec(text) for text in request.calibrators or all_calibrators()]
 
 
-def _needs_preprocess(network: Network, dataset: Dataset) -> bool:
-    return any(tensor.name not in dataset.inputs for tensor in network.inputs)
+def _bind(network: Network, dataset: Dataset, place: str) -> tuple[InputBinding, ...]:
+    files = {name for record in dataset.records for name in record.inputs}
+    if any(tensor.name not in dataset.inputs and tensor.name not in files for tensor in network.inputs):
+        require_preprocess(dataset)
+    return bind_inputs(network, dataset.preprocess, dataset.inputs, place, files)
 
 
 @dataclass(frozen=True)
@@ -177,9 +181,17 @@ class _Job:
         if others:  # types behind custom operators, which only the runtime knows
             plan = plan_observations(source.network, others)
             runner = self._runner(source, plan)
-        rows, fill = batch_length(source.network, self.request.batch_size)
-        load = FeedReader(self.dataset, self.bindings).load
-        return Collector(source.network, plan, runner, load, rows=rows, fill=fill, non_finite=self.request.non_finite)
+        rows, fill = batch_length(self.bindings, self.request.batch_size)
+        return Collector(
+            source.network,
+            plan,
+            runner,
+            FeedReader(self.dataset, self.bindings).load,
+            join=partial(join_images, self.bindings),
+            rows=rows,
+            fill=fill,
+            non_finite=self.request.non_finite,
+        )
 
     def _runner(self, source: Source, plan: ObservationPlan) -> OrtRunner:
         names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
