@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from calib.core.cachelook import in_network_order
 from calib.core.formats.text import repeated
 from calib.core.trtcache import CalibrationCache, parse, render
 from calib.types.rangetable import Order, RangeTable, TensorRange
 
 KEY = "trt-cache"
-UNORDERED_BELOW = 6000
-"""Header numbers up to TensorRT 5, whose caches follow a hash table, not the network."""
 
 
 def read(data: bytes, place: str) -> RangeTable:
@@ -26,15 +25,8 @@ def table_of(cache: CalibrationCache, place: str) -> RangeTable:
     header = cache.header
     metadata = {"header": header.text, "version": header.version, "algorithm": header.algorithm}
     ranges = {item.name: item for item in listed}
-    return RangeTable(ranges, KEY, place, order=order_of(cache), metadata=metadata, remarks=repeated(listed))
-
-
-def order_of(cache: CalibrationCache) -> Order:
-    """Tell whether a cache's entries stand in network order, inputs first: they do from TensorRT 6 on."""
-    number = cache.header.number
-    if cache.header.text == "1" or (number is not None and number < UNORDERED_BELOW):
-        return "unknown"
-    return "network"
+    order: Order = "network" if in_network_order(cache) else "unknown"
+    return RangeTable(ranges, KEY, place, order=order, metadata=metadata, remarks=repeated(listed))
 
 
 def write(table: RangeTable, version: str, algorithm: str = "EntropyCalibration2") -> bytes:
