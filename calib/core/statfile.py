@@ -50,7 +50,7 @@ def pack(statistics: Mapping[str, TensorStatistics], about: Mapping[str, Any]) -
         "tails": np.array([item.tail.size for item in items], np.int64),
         "tail": _joined([item.tail for item in items], np.float32),
     }
-    return _zip(arrays)
+    return zip_arrays(arrays)
 
 
 def unpack(data: bytes, place: str) -> tuple[dict[str, TensorStatistics], dict[str, Any]]:
@@ -116,7 +116,8 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _zip(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def zip_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Render arrays as a compressed ``.npz``: the same bytes for the same arrays in the same order."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name, array in arrays.items():

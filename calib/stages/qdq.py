@@ -16,12 +16,13 @@ from onnx import helper, numpy_helper
 
 from calib.core.graph import ConstantReader, Network, Use, analyse
 from calib.core.plan import ActivationQuantizer, PlacementOptions, QuantizationPlan, Target, WeightQuantizer
-from calib.core.quantization import QUANT_MAX, scale_from_amax, weight_amax
+from calib.core.quantization import scale_from_amax, weight_amax
 from calib.core.roles import COMPUTE, is_standard
 from calib.errors import ModelError, StatisticsError
 from calib.stages.convert_opset import convert_opset, opset_of
 from calib.stages.placement import DEFAULTS, MINIMUM_OPSET, PER_CHANNEL_OPSET, plan_quantization
 from calib.stages.qdqnotes import Note, notes_of
+from calib.stages.qdqread import read_qdq
 
 ELEMENT_TYPES: Mapping[str, int] = {
     "float32": onnx.TensorProto.FLOAT,
@@ -232,13 +233,4 @@ def activation_ranges(model: onnx.ModelProto) -> dict[str, float]:
 
     ``quantize_model`` on the float model with these ranges gives the same scales again, to the bit.
     """
-    network = analyse(model)
-    reader = ConstantReader(model, network)
-    found: dict[str, float] = {}
-    for index in network.order:
-        node = network.nodes[index]
-        if is_standard(node, "QuantizeLinear") and node.inputs[0] not in network.constants:
-            scale = reader.scalar(node.inputs[1])
-            if scale is not None:
-                found[node.inputs[0]] = scale * QUANT_MAX
-    return found
+    return {item.name: item.amax for item in read_qdq(model, "model")}
