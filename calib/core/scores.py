@@ -1,0 +1,180 @@
+"""Scores of images: raw counts image by image, then columns of a score table, vectorised over the images.
+
+Property, score and verdict are kept apart: :class:`Counts` holds counts, :func:`make_columns` makes scores of them,
+:func:`is_dark` and its like judge a score by a threshold. ``docs/scores.md`` lists every column.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calib.core import score_kernels as kernels
+from calib.core.phash import make_thumbnails, perceptual_hashes
+from calib.types.data import Preprocess
+from calib.types.scores import ScoreTable
+
+VERSION = 1
+"""Raised whenever a score's definition changes, so that older indexes are scanned again."""
+
+HISTOGRAM_BINS = 16
+DARK_IMAGE = 1 / 3
+"""An image is dark when at least this share of its pixels is."""
+BRIGHT_IMAGE = 1 / 3
+"""An image is overexposed when at least this share of its pixels is bright."""
+FLAT_IMAGE = 1 - 16 / 255
+"""An image is flat when all but a few of its pixels lie within 16 grey levels."""
+
+
+@dataclass(frozen=True)
+class ScoreSettings:
+    """Thresholds that enter the columns.
+
+    Attributes:
+        dark_luma: luma below this is dark; 32 of 255 lies 3.7 stops below middle grey (118) in sRGB.
+        bright_luma: luma of at least this is overexposed.
+        edge_gradient: an edge pixel's gradient, in grey levels a pixel of the reduced picture.
+        small_area: objects under this many pixels of network input are small; 32 x 32 is COCO's bound, and one cell
+            of the coarsest feature map (stride 32) of the usual encoders.
+        speck_area: connected components under this many pixels of network input are label noise, no objects.
+        working_pixels: pictures are reduced until at most this many pixels are left.
+    """
+
+    dark_luma: int = 32
+    bright_luma: int = 250
+    edge_gradient: float = 12.0
+    small_area: float = 1024.0
+    speck_area: float = 4.0
+    working_pixels: int = 1 << 17
+
+    def as_thresholds(self, preprocess: Preprocess | None) -> dict[str, float]:
+        """Name every threshold, with the network's input size (0 where each image keeps its own)."""
+        height, width = network_size(preprocess) or (0, 0)
+        named = {name: float(getattr(self, name)) for name in self.__dataclass_fields__}
+        return named | {"network_height": float(height), "network_width": float(width), "version": float(VERSION)}
+
+
+def network_size(preprocess: Preprocess | None) -> tuple[int, int] | None:
+    """``(height, width)`` of the network's input, or None when images keep their size."""
+    return None if preprocess is None else preprocess.size
+
+
+def area_factor(size: tuple[int, int], preprocess: Preprocess | None) -> float:
+    """Area in network input of one pixel of an image.
+
+    Args:
+        size: ``(height, width)`` of the image.
+        preprocess: how the image becomes network input; None when it keeps its size.
+    """
+    target = network_size(preprocess)
+    if preprocess is None or target is None:
+        return 1.0
+    vertical, horizontal = target[0] / size[0], target[1] / size[1]
+    if preprocess.fit == "stretch":
+        return vertical * horizontal
+    scale = min(vertical, horizontal) if preprocess.fit == "letterbox" else max(vertical, horizontal)
+    return scale * scale
+
+
+def reduction(size: tuple[int, int], working_pixels: int) -> int:
+    """log2 of the factor that a picture is reduced by: the smallest that leaves at most ``working_pixels``."""
+    pixels = size[0] * size[1]
+    shift = 0
+    while pixels > working_pixels << (2 * shift) and min(size) >> (shift + 1):
+        shift += 1
+    return shift
+
+
+def reduce_to_luma(pixels: NDArray[np.uint8], shift: int) -> NDArray[np.uint8]:
+    """Average blocks of ``2**shift`` pixels a side, then take luma.
+
+    Luma is BT.601 on 8-bit values, ``0.299 R + 0.587 G + 0.114 B``, rounded (OpenCV's fixed-point arithmetic).
+    Rows and columns that fill no block are left out.
+
+    Args:
+        pixels: uint8 ``[H, W, 3]`` RGB.
+        shift: log2 of the block's side.
+
+    Returns:
+        uint8 ``[H >> shift, W >> shift]``.
+    """
+    import cv2
+
+    height, width = pixels.shape[0] >> shift, pixels.shape[1] >> shift
+    if shift:
+        whole = pixels[: height << shift, : width << shift]
+        pixels = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY))
+
+
+class Counts:
+    """Raw counts of ``N`` images, one row an image; rows may be filled by different threads.
+
+    Args:
+        images: number of rows.
+        classes: number of classes, 0 without labels.
+
+    Attributes:
+        levels: int64 ``[N, 256]`` pixels of the reduced luma by grey level.
+        edges: int64 ``[N, 4]`` edge pixels; sum and sum of squares of the Laplacian; pixels these were taken over.
+        blocks: float64 ``[N, 32, 32]`` mean luma of equal areas.
+        size: int64 ``[N, 2]`` height and width.
+        labelled: bool ``[N]``.
+        classes: int64 ``[N, 5, K]`` pixels, small objects, pixels in them; pixels of reduced luma, dark ones of those.
+        areas: int64 ``[N, AREA_BINS]`` objects by log2 of their area in network input.
+        borders: int64 ``[N, 2]`` pairs of labelled neighbours; those of different classes.
+        foreign: int64 ``[N]`` label pixels with values outside the class table.
+    """
+
+    def __init__(self, images: int, classes: int) -> None:
+        self.levels = np.zeros((images, 256), np.int64)
+        self.edges = np.zeros((images, 4), np.int64)
+        self.blocks = np.zeros((images, kernels.BLOCKS, kernels.BLOCKS))
+        self.size = np.zeros((images, 2), np.int64)
+        self.labelled = np.zeros(images, bool)
+        self.classes = np.zeros((images, 5, classes), np.int64)
+        self.areas = np.zeros((images, kernels.AREA_BINS), np.int64)
+        self.borders = np.zeros((images, 2), np.int64)
+        self.foreign = np.zeros(images, np.int64)
+
+    def add_image(
+        self,
+        row: int,
+        pixels: NDArray[np.uint8],
+        ids: NDArray[Any] | None,
+        settings: ScoreSettings,
+        preprocess: Preprocess | None,
+    ) -> None:
+        """Count one image.
+
+        Args:
+            row: where its counts go.
+            pixels: uint8 ``[H, W, 3]`` RGB.
+            ids: unsigned ``[H, W]`` train ids, those outside the class table void; None without label.
+            settings: thresholds.
+            preprocess: of the network, for areas in its input.
+        """
+        size = (pixels.shape[0], pixels.shape[1])
+        shift = reduction(size, settings.working_pixels)
+        luma = reduce_to_luma(pixels, shift)
+        self.size[row] = size
+        steep = math.ceil((2 * settings.edge_gradient) ** 2)
+        self.edges[row, 3] = max(luma.shape[0] - 2, 0) * max(luma.shape[1] - 2, 0)
+        kernels.measure_picture(luma, steep, self.levels[row], self.edges[row], self.blocks[row])
+        if ids is None:
+            return
+        self.labelled[row] = True
+        kernels.measure_label(
+            ids,
+            area_factor(size, preprocess),
+            settings.speck_area,
+            settings.small_area,
+            self.classes[row, :3],
+            self.areas[row],
+            self.borders[row],
+        )
+        kernels.count_dark(ids, luma, shift, settings.dark_luma, self.classes[row, 3:])
