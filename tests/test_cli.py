@@ -19,6 +19,7 @@ from calib.cli import app as command_line
 from calib.cli import common
 from calib.cli.app import GROUPS, VERBS, VerbGroup, run
 from calib.errors import CalibError, ModelError, OutputError
+from calib.types.parameters import Parameter
 
 VERB_NAMES = [name for name, _ in (*VERBS, *GROUPS)]
 
@@ -271,9 +272,15 @@ def test_the_errors_of_calib_share_one_base_and_exit_code() -> None:
     assert {kind.exit_code for kind in [CalibError, *CalibError.__subclasses__()]} == {2}
 
 
-def describe_light(table: object, share: float = 0.25, *, deep: bool = False) -> None:
-    """Take the light ones."""
-    del table, share, deep
+def describe_light(
+    table: object,
+    share: Annotated[float, Parameter("how much of the set", 0, 1)] = 0.25,
+    *,
+    deep: bool = False,
+    **parts: Annotated[float, Parameter("share of the set", 0, 1)],
+) -> None:
+    """Take the light ones, by ``luma``."""
+    del table, share, deep, parts
 
 
 def test_a_table_of_plugins_shows_their_parameters() -> None:
@@ -281,9 +288,10 @@ def test_a_table_of_plugins_shows_their_parameters() -> None:
     assert table.splitlines() == [
         "1 sampler; use one as --sampler NAME or --sampler NAME:key=value,key=value",
         "",
-        "light  Take the light ones.",
-        "         share: a number, default 0.25",
-        "         deep: true or false, default false",
+        "light  Take the light ones, by luma.",
+        "         share: how much of the set (a number from 0 to 1; default 0.25)",
+        "         deep: true or false; default false",
+        "         NAME=VALUE: share of the set (a number from 0 to 1)",
     ]
 
 

@@ -104,16 +104,16 @@ def plugin_table(kind: str, registry: Mapping[str, Callable[..., Any]], given: i
     count = f"{len(plugins)} {kind}{'s' * (len(plugins) != 1)}"
     lines = [f"{count}; use one as --{kind} NAME or --{kind} NAME:key=value,key=value", ""]
     for plugin in plugins:
-        lines.append(f"{plugin['name']:<{width}}  {plugin['summary']}".rstrip())
+        lines.append(f"{plugin['name']:<{width}}  {plugin['summary'].replace('``', '')}".rstrip())
         lines += [f"{'':<{width}}    {_parameter_line(parameter)}" for parameter in plugin["parameters"]]
     return "\n".join(lines)
 
 
 def _parameter_line(parameter: Mapping[str, Any]) -> str:
-    default = "required" if parameter["required"] else f"default {_value_text(parameter['default'])}"
     name = "NAME=VALUE" if parameter["variadic"] else str(parameter["name"])
-    head = f"{name}: {parameter['accepts']}" if parameter["variadic"] else f"{name}: {parameter['accepts']}, {default}"
-    return f"{head}. {parameter['help']}".rstrip(". ") + "." if parameter["help"] else head
+    default = "required" if parameter["required"] else f"default {_value_text(parameter['default'])}"
+    takes = parameter["accepts"] if parameter["variadic"] else f"{parameter['accepts']}; {default}"
+    return f"{name}: {parameter['help']} ({takes})" if parameter["help"] else f"{name}: {takes}"
 
 
 def _value_text(value: Any) -> str:

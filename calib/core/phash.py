@@ -52,7 +52,7 @@ def make_thumbnails(blocks: NDArray[np.floating]) -> NDArray[np.uint8]:
     """
     step = blocks.shape[1] // THUMBNAIL
     means = blocks.reshape(len(blocks), THUMBNAIL, step, THUMBNAIL, step).mean(axis=(2, 4))
-    return np.round(means).astype(np.uint8).reshape(len(blocks), THUMBNAIL**2)
+    return np.asarray(np.round(means), np.uint8).reshape(len(blocks), THUMBNAIL**2)
 
 
 def thumbnail_difference(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.float64]:

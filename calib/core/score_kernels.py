@@ -72,9 +72,9 @@ def measure_edges(luma: NDArray[np.uint8], steep: int) -> tuple[int, int, int]:
                 tile_edges = np.int32(tile_edges + np.int32(slope >= limit))
                 tile_total = np.int32(tile_total + bend)
                 tile_squares = np.int32(tile_squares + np.int32(bend * bend))
-            edges += tile_edges
-            total += tile_total
-            squares += tile_squares
+            edges += int(tile_edges)
+            total += int(tile_total)
+            squares += int(tile_squares)
     return edges, total, squares
 
 
@@ -153,7 +153,7 @@ def find_runs(row: NDArray[np.unsignedinteger[Any]], changes: NDArray[np.uint8],
         if eights[eight] != 0:
             for x in range(8 * eight, 8 * eight + 8):
                 starts[count] = x + 1  # overwritten unless the id changes here: no branch to mispredict
-                count += np.int64(changes[x])
+                count += int(changes[x])
     starts[count] = len(row)
     return count
 
@@ -202,12 +202,16 @@ def measure_label(
         row, above_row = ids[y], ids[max(y - 1, 0)]
         runs = find_runs(row, changes, starts)
         if count + runs > len(parents):
-            parents, areas, owners = _grow(parents, 2 * (count + runs)), _grow(areas, 2 * (count + runs)), _grow(owners, 2 * (count + runs))
+            parents, areas, owners = (
+                _grow(parents, 2 * (count + runs)),
+                _grow(areas, 2 * (count + runs)),
+                _grow(owners, 2 * (count + runs)),
+            )
         above, previous = 0, classes
         for run in range(runs):
             start, end = starts[run], starts[run + 1]
-            label = np.int64(row[start])
-            beside = np.int64(previous < classes)
+            label = int(row[start])
+            beside = int(previous < classes)
             previous = label
             if label >= classes:
                 continue
@@ -264,7 +268,7 @@ def count_dark(
     dark: int,
     by_class: NDArray[np.int64],
 ) -> None:
-    """Count the luma pixels of each class, and the dark ones of those.
+    """Count the luma pixels of each class in every second row, and the dark ones of those.
 
     Args:
         ids: ``[H, W]`` train ids; those of ``K`` and above are not counted.
@@ -275,16 +279,20 @@ def count_dark(
     """
     height, width = luma.shape
     classes = by_class.shape[1]
-    counts = np.zeros((4, 2 * classes + 2), np.int32)  # four counters, as in count_levels
-    middle = (1 << shift) >> 1
-    for y in range(height):
-        labels, row = ids[(y << shift) + middle], luma[y]
-        for x in range(width):
-            label = min(np.int64(labels[(x << shift) + middle]), classes)
-            counts[x & 3, 2 * label + np.int64(row[x] < dark)] += 1
+    counts = np.zeros((2, 2 * classes + 2), np.int32)  # two counters, so that neighbours do not wait for each other
+    even, odd = counts[0], counts[1]
+    step, middle = 1 << shift, (1 << shift) >> 1
+    for y in range(0, height, 2):
+        labels, row = ids[(y << shift) + middle, middle::step], luma[y]
+        for x in range(0, width - 1, 2):
+            even[2 * min(np.int64(labels[x]), classes) + np.int64(row[x] < dark)] += 1
+            odd[2 * min(np.int64(labels[x + 1]), classes) + np.int64(row[x + 1] < dark)] += 1
+        if width % 2:
+            even[2 * min(np.int64(labels[width - 1]), classes) + np.int64(row[width - 1] < dark)] += 1
     for label in range(classes):
-        bright, low = counts[:, 2 * label].sum(), counts[:, 2 * label + 1].sum()
-        by_class[0, label], by_class[1, label] = bright + low, low
+        low = even[2 * label + 1] + odd[2 * label + 1]
+        by_class[0, label] = even[2 * label] + odd[2 * label] + low
+        by_class[1, label] = low
 
 
 @numba.njit(nogil=True, cache=True)

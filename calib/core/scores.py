@@ -89,26 +89,23 @@ def reduction(size: tuple[int, int], working_pixels: int) -> int:
     return shift
 
 
-def reduce_to_luma(pixels: NDArray[np.uint8], shift: int) -> NDArray[np.uint8]:
-    """Average blocks of ``2**shift`` pixels a side, then take luma.
-
-    Luma is BT.601 on 8-bit values, ``0.299 R + 0.587 G + 0.114 B``, rounded (OpenCV's fixed-point arithmetic).
-    Rows and columns that fill no block are left out.
+def reduce_luma(luma: NDArray[np.uint8], shift: int) -> NDArray[np.uint8]:
+    """Average blocks of ``2**shift`` pixels a side; rows and columns that fill no block are left out.
 
     Args:
-        pixels: uint8 ``[H, W, 3]`` RGB.
+        luma: uint8 ``[H, W]``.
         shift: log2 of the block's side.
 
     Returns:
-        uint8 ``[H >> shift, W >> shift]``.
+        uint8 ``[H >> shift, W >> shift]``, rounded.
     """
+    if not shift:
+        return luma
     import cv2
 
-    height, width = pixels.shape[0] >> shift, pixels.shape[1] >> shift
-    if shift:
-        whole = pixels[: height << shift, : width << shift]
-        pixels = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)
-    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY))
+    height, width = luma.shape[0] >> shift, luma.shape[1] >> shift
+    whole = luma[: height << shift, : width << shift]
+    return np.asarray(cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA))
 
 
 class Counts:
@@ -144,7 +141,7 @@ class Counts:
     def add_image(
         self,
         row: int,
-        pixels: NDArray[np.uint8],
+        luma: NDArray[np.uint8],
         ids: NDArray[Any] | None,
         settings: ScoreSettings,
         preprocess: Preprocess | None,
@@ -153,14 +150,14 @@ class Counts:
 
         Args:
             row: where its counts go.
-            pixels: uint8 ``[H, W, 3]`` RGB.
+            luma: uint8 ``[H, W]``, BT.601 (see :func:`calib.edges.luma.read_luma`).
             ids: unsigned ``[H, W]`` train ids, those outside the class table void; None without label.
             settings: thresholds.
             preprocess: of the network, for areas in its input.
         """
-        size = (pixels.shape[0], pixels.shape[1])
+        size = (luma.shape[0], luma.shape[1])
         shift = reduction(size, settings.working_pixels)
-        luma = reduce_to_luma(pixels, shift)
+        luma = reduce_luma(luma, shift)
         self.size[row] = size
         steep = math.ceil((2 * settings.edge_gradient) ** 2)
         self.edges[row, 3] = max(luma.shape[0] - 2, 0) * max(luma.shape[1] - 2, 0)
@@ -178,3 +175,90 @@ class Counts:
             self.borders[row],
         )
         kernels.count_dark(ids, luma, shift, settings.dark_luma, self.classes[row, 3:])
+
+
+def make_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[Any]]:
+    """Turn counts into the score columns of ``docs/scores.md``, float32 unless they count or identify.
+
+    Label columns of images without a label are NaN (or 0 where they count).
+    """
+    columns = _luma_columns(counts, settings) | _edge_columns(counts)
+    columns |= {
+        "height": counts.size[:, 0].astype(np.int32),
+        "width": counts.size[:, 1].astype(np.int32),
+        "phash": perceptual_hashes(counts.blocks),
+        "thumbnail": make_thumbnails(counts.blocks),
+        "labelled": counts.labelled.copy(),
+    }
+    return columns | _label_columns(counts)
+
+
+def _luma_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[Any]]:
+    levels = np.arange(256)
+    total = counts.levels.sum(axis=1)
+    mean = counts.levels @ levels / total
+    deviation = np.sqrt(np.maximum(counts.levels @ levels**2 / total - mean**2, 0))
+    running = counts.levels.cumsum(axis=1)
+
+    def percentile(share: float) -> NDArray[np.float32]:
+        return np.asarray(np.argmax(running >= share * total[:, None], axis=1), np.float32)
+
+    bins = counts.levels.reshape(len(total), HISTOGRAM_BINS, -1).sum(axis=2)
+    return {
+        "luma_mean": mean.astype(np.float32),
+        "luma_p05": percentile(0.05),
+        "luma_p50": percentile(0.5),
+        "luma_p95": percentile(0.95),
+        "luma_histogram": (bins / total[:, None]).astype(np.float32),
+        "dark_share": (counts.levels[:, : settings.dark_luma].sum(axis=1) / total).astype(np.float32),
+        "bright_share": (counts.levels[:, settings.bright_luma :].sum(axis=1) / total).astype(np.float32),
+        "contrast": (deviation / 127.5).astype(np.float32),
+        "flatness": (1 - (percentile(0.999) - percentile(0.001)) / 255).astype(np.float32),
+    }
+
+
+def _edge_columns(counts: Counts) -> dict[str, NDArray[Any]]:
+    inner = np.maximum(counts.edges[:, 3], 1)
+    mean = counts.edges[:, 1] / inner
+    return {
+        "edge_density": (counts.edges[:, 0] / inner).astype(np.float32),
+        "sharpness": np.maximum(counts.edges[:, 2] / inner - mean**2, 0).astype(np.float32),
+    }
+
+
+def _label_columns(counts: Counts) -> dict[str, NDArray[Any]]:
+    by_class = counts.classes
+    labelled = by_class[:, 0].sum(axis=1)
+    return {
+        "label_share": _share(labelled, counts.size.prod(axis=1), counts.labelled),
+        "foreign_share": _share(counts.foreign, counts.size.prod(axis=1), counts.labelled),
+        "boundary_density": _share(counts.borders[:, 1], counts.borders[:, 0], counts.labelled),
+        "small_count": by_class[:, 1].sum(axis=1).astype(np.int32),
+        "small_share": _share(by_class[:, 2].sum(axis=1), labelled, counts.labelled),
+        "object_areas": counts.areas.astype(np.int32),
+        "class_share": _share(by_class[:, 0], labelled[:, None], counts.labelled[:, None]),
+        "class_dark_share": _share(by_class[:, 4], by_class[:, 3], by_class[:, 3] > 0),
+        "class_small_count": by_class[:, 1].astype(np.int32),
+        "class_small_share": _share(by_class[:, 2], labelled[:, None], counts.labelled[:, None]),
+    }
+
+
+def _share(part: NDArray[Any], whole: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Divide; 0 of 0 is 0, and NaN where nothing is known."""
+    quotient = part / np.maximum(whole, 1)
+    return np.asarray(np.where(known, quotient, np.nan), np.float32)
+
+
+def is_dark(table: ScoreTable, share: float = DARK_IMAGE) -> NDArray[np.bool_]:
+    """Judge which images are dark, bool ``[N]``: at least ``share`` of the pixels below ``dark_luma``."""
+    return np.asarray(table.columns["dark_share"] >= share)
+
+
+def is_bright(table: ScoreTable, share: float = BRIGHT_IMAGE) -> NDArray[np.bool_]:
+    """Judge which images are overexposed, bool ``[N]``: at least ``share`` of the pixels from ``bright_luma`` up."""
+    return np.asarray(table.columns["bright_share"] >= share)
+
+
+def is_flat(table: ScoreTable, flatness: float = FLAT_IMAGE) -> NDArray[np.bool_]:
+    """Judge which images are flat (black, white, one colour), bool ``[N]``."""
+    return np.asarray(table.columns["flatness"] >= flatness - 1e-6)

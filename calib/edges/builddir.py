@@ -1,4 +1,4 @@
-"""A build folder: its files, what is unfinished in it, and how it is brought up to date without ever being half-written."""
+"""A build folder: its files, what is unfinished in it, and how it is brought up to date, never half-written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class BuildFolder:
         """
         file = self.partial / "request.json"
         try:
-            resumable = json.loads(file.read_bytes()) == request
+            resumable = bool(json.loads(file.read_bytes()) == request)
         except (OSError, ValueError):
             resumable = False
         if not resumable:
@@ -71,14 +71,25 @@ class BuildFolder:
             write_atomic(file, json.dumps(request, indent=2, sort_keys=True).encode())
         return resumable
 
-    def save_statistics(self, collected: Collected, digests: Mapping[str, str]) -> None:
-        """Keep a checkpoint of the collection; ``digests`` is the sha256 of each image."""
-        images = {key: digests[key] for key in sorted(collected.images)}
-        write_atomic(self.partial / "statistics.npz", pack(collected.statistics, {"images": images}))
+    def save_statistics(self, collected: Collected, digests: Mapping[str, str], step: int) -> None:
+        """Keep a checkpoint of the collection.
 
-    def load_statistics(self, digests: Mapping[str, str]) -> Collected | None:
-        """The checkpoint, or None where there is none, or it counts an image that is not wanted any more."""
-        file = self.partial / "statistics.npz"
+        Args:
+            collected: what is counted so far.
+            digests: sha256 of each image.
+            step: number of images that this step of the collection aims at.
+        """
+        images = {key: digests[key] for key in sorted(collected.images)}
+        write_atomic(self._checkpoint(step), pack(collected.statistics, {"images": images}))
+
+    def load_statistics(self, digests: Mapping[str, str], step: int) -> Collected | None:
+        """The checkpoint of a step, or None where there is none, or it counts an image that is not wanted any more.
+
+        Args:
+            digests: sha256 of each wanted image.
+            step: as it was saved.
+        """
+        file = self._checkpoint(step)
         try:
             statistics, about = unpack(file.read_bytes(), str(file))
         except (OSError, FormatError):
@@ -88,12 +99,15 @@ class BuildFolder:
             return None
         return Collected(frozenset(images), statistics)
 
-    def remove_outdated(self, kept: Mapping[str, Any]) -> None:
-        """Remove what an earlier build wrote and this one does not, so that the two are never mixed up."""
-        for name in (self.provenance() or {}).get("outputs", {}):
-            if name not in kept and Path(name).name == name:
-                with output_errors(self.path / name):
-                    (self.path / name).unlink(missing_ok=True)
+    def _checkpoint(self, step: int) -> Path:
+        return self.partial / f"statistics-{step}.npz"
+
+    def remove_outdated(self) -> None:
+        """Remove what an earlier build wrote, its provenance first, so that two builds are never mixed up."""
+        names = list((self.provenance() or {}).get("outputs", {}))
+        for name in (PROVENANCE, *(name for name in names if Path(name).name == name)):
+            with output_errors(self.path / name):
+                (self.path / name).unlink(missing_ok=True)
 
     def end(self) -> None:
         """Remove what only an unfinished build needs."""

@@ -123,7 +123,7 @@ def summarise(check: SplitCheck) -> dict[str, Any]:
 
 def inspect(record: ImageRecord, reader: LabelReader | None, class_count: int) -> FileFacts:
     """Decode an image and its label, and note what they are; errors become facts."""
-    facts = FileFacts(record)
+    facts = FileFacts(record, label_file=record.key if (record.label or "").endswith(".json") else record.label or "")
     if reader is not None and record.label is not None:
         facts = _inspect_label(facts, reader, class_count)
     return _inspect_image(facts)

@@ -57,6 +57,7 @@ class FileFacts:
         image_error: why the image cannot be used.
         label_kind: mode of the label file, empty if unusable.
         label_size: ``(height, width)`` of the label.
+        label_file: what names the label in findings: its address, or the image where one file holds all labels.
         label_missing: whether the record names a label that does not exist.
         label_error: why the label cannot be used.
         foreign: raw label values outside the class table, with pixel counts.
@@ -74,6 +75,7 @@ class FileFacts:
     image_error: CalibError | None = None
     label_kind: str = ""
     label_size: tuple[int, int] | None = None
+    label_file: str = ""
     label_missing: bool = False
     label_error: CalibError | None = None
     foreign: Mapping[int, int] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class FileFacts:
 
 def file_findings(facts: FileFacts, split: str) -> Iterator[Finding]:
     """Findings about one image and its label."""
-    key, label = facts.record.key, facts.record.label or ""
+    key, label = facts.record.key, facts.label_file
     if facts.image_error is not None:
         yield _of_error("unusable-image", split, key, facts.image_error)
     if facts.label_error is not None:
@@ -116,9 +118,9 @@ def _oddities(facts: FileFacts, split: str) -> Iterator[Finding]:
     if kind and suffix and suffix not in SUFFIXES.get(kind, (f".{kind}",)):
         yield Finding("warning", "misnamed", split, key, f"a {kind.upper()} file named {suffix}", "rename it")
     if facts.pixels and not any(facts.pixels[:-1]):
-        yield Finding("warning", "all-void", split, facts.record.label or "", "every pixel of the label is void")
+        yield Finding("warning", "all-void", split, facts.label_file, "every pixel of the label is void")
     for note in facts.notes:
-        yield Finding("warning", "label-note", split, facts.record.label or "", note)
+        yield Finding("warning", "label-note", split, facts.label_file, note)
 
 
 def split_findings(dataset: Dataset, files: Sequence[FileFacts]) -> Iterator[Finding]:

@@ -256,11 +256,18 @@ def test_a_gpu_build_without_a_gpu_is_no_problem() -> None:
     assert (found.status, "libcuda.so.1" in found.detail) == ("missing", True)
 
 
-def test_the_library_that_keeps_a_provider_from_loading_is_named() -> None:
-    log = (
-        "Failed to load libonnxruntime_providers_cuda.so with error: libcublasLt.so.13: cannot open shared object file"
-    )
-    assert "libcublasLt.so.13 is not found" in finding(with_runtime(log=log, cuda="fell back"), "CUDA provider").detail
+# As onnxruntime-gpu 1.31.1 says it where CUDA is not installed, shortened.
+REAL_LOG = """\
+Failed to load library /x/capi/libonnxruntime_providers_cuda.so with error: libcublasLt.so.13: cannot open shared object file: No such file or directory
+Failed to create CUDAExecutionProvider. Require cuDNN 9.* and CUDA 13.*.
+Failed to load library /x/capi/libonnxruntime_providers_tensorrt.so with error: libnvinfer.so.10: cannot open shared object file: No such file or directory
+"""  # noqa: E501
+
+
+def test_the_library_that_keeps_each_provider_from_loading_is_named() -> None:
+    machine = with_runtime(log=REAL_LOG, cuda="fell back", trt="fell back")
+    assert "libcublasLt.so.13 is not found" in finding(machine, "CUDA provider").detail
+    assert "libnvinfer.so.10 is not found" in finding(machine, "TensorRT provider").detail
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,21 @@ def _check_provider(machine: Machine, provider: str) -> Finding:
     loaded = machine.runtime.facts["loaded"].get(provider, "not tried")
     if loaded == "":
         return Finding("Runtimes", name, "ok", "loads and runs a network")
-    library = LIBRARY.search(machine.runtime.log + loaded)
-    reason = f"does not load: {library[1]} is not found" if library else f"does not load: {loaded}"
+    library = _missing_library(provider, machine.runtime.log + loaded)
+    reason = f"does not load: {library} is not found" if library else f"does not load: {loaded}"
     if not machine.gpus:
         return Finding("Runtimes", name, "missing", f"{reason}; there is no GPU to use it on")
     if provider == TRT:
         return Finding("Runtimes", name, "missing", reason, "install the TensorRT release that it was built for")
     return Finding("Runtimes", name, "problem", reason, CUDA_LIBRARIES)
+
+
+def _missing_library(provider: str, log: str) -> str:
+    """Find in ONNX Runtime's log the library that a provider lacks: in the line about it, else in any."""
+    plugin = "cuda" if provider == CUDA else "tensorrt"
+    own = re.search(rf"libonnxruntime_providers_{plugin}\.so.*?{LIBRARY.pattern}", log)
+    found = own or LIBRARY.search(log)
+    return found[1] if found else ""
 
 
 def _gpu_line(gpu: Gpu) -> str:

@@ -9,7 +9,7 @@ import onnx
 
 from calib.core.graph import structure
 from calib.core.graph.channels import channel_axes
-from calib.core.graph.constants import CONSTANT, FROM_SHAPE, ConstantReader, data_like, levels
+from calib.core.graph.constants import CONSTANT, FROM_SHAPE, ConstantReader, data_like, levels, small_constants
 from calib.core.graph.derivation import carried_axis, derive, joins_channels
 from calib.core.graph.elements import NON_TENSOR, read_type, tensor_types
 from calib.core.graph.network import (
@@ -68,6 +68,7 @@ def _wired(model: onnx.ModelProto) -> tuple[Network, Mapping[str, int]]:
         elem_types=types,
         shapes=shapes,
         opsets=opsets,
+        values=dict(small_constants(model)),
         names=structure.all_names(model),
     )
     return draft, grade

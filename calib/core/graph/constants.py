@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import helper
 
 from calib.core.graph.network import Network, Node, Use
 
@@ -24,6 +26,7 @@ SHAPE_SLOTS: Mapping[str, frozenset[int]] = {
 }  # fmt: skip
 """Input slots that take a shape, an axis or a scale rather than data."""
 
+SMALL = 16
 CONSTANT, FROM_SHAPE, DATA = 0, 1, 2
 
 
@@ -75,6 +78,28 @@ def _meets_data(node: Node, use: Use, grade: Mapping[str, int], found: set[str])
     return any(grade[name] == DATA or name in found for name in node.outputs if name)
 
 
+def small_constants(model: onnx.ModelProto) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """List the numeric constants of few elements that the file stores: initialisers and Constant nodes."""
+    for tensor in model.graph.initializer:
+        yield from ((tensor.name, values) for values in _few(tensor))
+    for node in model.graph.node:
+        for item in node.attribute if node.op_type == "Constant" else ():
+            if item.name == "value":
+                yield from ((node.output[0], values) for values in _few(item.t))
+            elif item.name in {"value_float", "value_int", "value_floats", "value_ints"}:
+                value = np.atleast_1d(helper.get_attribute_value(item))
+                yield from [(node.output[0], tuple(map(float, value)))] if value.size <= SMALL else []
+
+
+def _few(tensor: onnx.TensorProto) -> Iterator[tuple[float, ...]]:
+    if math.prod(tensor.dims) > SMALL or tensor.data_type == onnx.TensorProto.STRING:
+        return
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        value = np.asarray(onnx.numpy_helper.to_array(tensor))
+        if _numeric(value) or value.dtype.kind == "b":
+            yield tuple(float(item) for item in value.ravel())
+
+
 class ConstantReader:
     """Reads the value of any constant of a model, folding the nodes that make it.
 
@@ -117,12 +142,12 @@ class ConstantReader:
         from onnx.reference import ReferenceEvaluator
 
         chain, leaves = self._ancestors(name)
-        graph = onnx.helper.make_graph(
-            chain, "fold", [], [onnx.helper.make_empty_tensor_value_info(name)], [self._initializers[x] for x in leaves]
+        graph = helper.make_graph(
+            chain, "fold", [], [helper.make_empty_tensor_value_info(name)], [self._initializers[x] for x in leaves]
         )
         opsets = list(self._model.opset_import)
         try:
-            model = onnx.helper.make_model(graph, opset_imports=opsets, functions=list(self._model.functions))
+            model = helper.make_model(graph, opset_imports=opsets, functions=list(self._model.functions))
             (value,) = ReferenceEvaluator(model).run(None, {})
         except Exception:  # noqa: BLE001  the evaluator raises anything for operators it lacks
             return None

@@ -20,19 +20,20 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     The copy serves to look shapes up, not to run. A model that inference cannot follow comes back without
     inferred shapes rather than as an error: it may hold custom operators and still run.
     """
-    skeleton = _skeleton(model)
+    light = skeleton(model)
     try:
-        return onnx.shape_inference.infer_shapes(skeleton, check_type=False, strict_mode=False, data_prop=True)
+        return onnx.shape_inference.infer_shapes(light, check_type=False, strict_mode=False, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return skeleton
+        return light
 
 
-def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    skeleton = onnx.ModelProto()
-    skeleton.ir_version = max(model.ir_version, 4)
-    skeleton.opset_import.extend(model.opset_import)
-    skeleton.functions.extend(model.functions)
-    graph, source = skeleton.graph, model.graph
+def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a model without its large weights, which become inputs; small enough for ONNX's C++ tools."""
+    light = onnx.ModelProto()
+    light.ir_version = max(model.ir_version, 4)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    graph, source = light.graph, model.graph
     graph.name = source.name
     graph.node.extend(source.node)
     graph.input.extend(source.input)
@@ -44,7 +45,7 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
             graph.initializer.append(tensor)
         elif tensor.name not in listed:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    return skeleton
+    return light
 
 
 def _elements(dims: Iterable[int]) -> int:

@@ -145,6 +145,7 @@ class Network:
         elem_types: element type of every tensor where it is known.
         shapes: shape of every tensor where its rank is known.
         opsets: operator set version by domain.
+        values: elements, in row-major order, of stored numeric constants of at most 16 elements.
         names: every node, tensor and initialiser name in the model, subgraphs and functions included.
     """
 
@@ -160,6 +161,7 @@ class Network:
     elem_types: Mapping[str, str]
     shapes: Mapping[str, Shape]
     opsets: Mapping[str, int]
+    values: Mapping[str, tuple[float, ...]]
     names: frozenset[str]
 
     @property
@@ -171,6 +173,11 @@ class Network:
     def opset(self) -> int:
         """Version of the standard operator set."""
         return self.opsets.get("", 1)
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        """Names of the graph outputs."""
+        return frozenset(item.name for item in self.outputs)
 
     def producer(self, tensor: str) -> Node | None:
         """Find the node that makes a tensor; None for graph inputs and initialisers."""

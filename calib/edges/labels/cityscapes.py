@@ -12,13 +12,14 @@ LABEL_IDS: tuple[int, ...] = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 
 """labelIds of the 19 evaluated classes by trainId (cityscapesScripts, helpers/labels.py)."""
 
 HIGHEST_TRAIN_ID = 18
+LABEL_ID_COUNT = 34
 LICENSE_PLATE = -1
 UNSCORED = 255
 
 
 def label_id_mapping() -> dict[int, int]:
     """Map every labelId to its trainId; the others, licence plate -1 (stored as 255) among them, are void."""
-    mapping = dict.fromkeys(range(34), UNSCORED) | {LICENSE_PLATE: UNSCORED}
+    mapping = dict.fromkeys(range(LABEL_ID_COUNT), UNSCORED) | {LICENSE_PLATE: UNSCORED}
     return mapping | {label: train for train, label in enumerate(LABEL_IDS)}
 
 
@@ -38,10 +39,5 @@ def holds_train_ids(address: str, plane: NDArray[Any]) -> bool:
         return True
     if "labelids" in name:
         return False
-    return bool((plane == UNSCORED).any()) and not looks_like_label_ids(plane)
-
-
-def looks_like_label_ids(plane: NDArray[Any]) -> bool:
-    """Whether some values can be labelIds only (19 to 33) and none exceeds them, apart from 255."""
     counts = np.bincount(plane.reshape(-1), minlength=256)
-    return bool(counts[HIGHEST_TRAIN_ID + 1 : 34].any()) and not counts[34:UNSCORED].any()
+    return bool(counts[UNSCORED] and not counts[HIGHEST_TRAIN_ID + 1 : LABEL_ID_COUNT].any())

@@ -23,11 +23,18 @@ def join_address(root: str, address: str) -> str:
 
 
 def key_of(root: str, address: str) -> str:
-    """Identity of an image: its path relative to the root with ``/``; outside the root its whole address."""
+    """Identity of an image: its address as it is stated, relative to the root wherever it lies below the root.
+
+    Args:
+        root: folder that relative addresses are relative to.
+        address: as a pattern or list states it, not joined with the root.
+    """
     if REMOTE.match(address):
         return address.removeprefix(root.rstrip("/") + "/")
+    if not Path(address).is_absolute():
+        return os.path.normpath(address).replace(os.sep, "/")
     relative = os.path.relpath(address, root).replace(os.sep, "/")
-    return address.replace(os.sep, "/") if Path(address).is_absolute() and relative.startswith("../") else relative
+    return address.replace(os.sep, "/") if relative.startswith("../") else relative
 
 
 def refuse_remote(place: str, address: str) -> str:

@@ -43,7 +43,7 @@ def load_coco(path: str, root: str | None, sha256: str) -> Dataset:
     for image in content.images:
         address = join_address(base, refuse_remote(path, image.file_name))
         label = f"{path.removesuffix('.json')}/{Path(image.file_name).stem}.png" if panoptic else path
-        records.append(ImageRecord(key_of(base, address), address, label))
+        records.append(ImageRecord(key_of(base, image.file_name), address, label))
     return Dataset(
         name=Path(path).stem,
         split=Path(path).stem,

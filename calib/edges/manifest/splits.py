@@ -156,7 +156,7 @@ def _record(context: SplitContext, image: str, label: str | None, inputs: Mappin
     path = join_address(context.root, refuse_remote(context.place, image))
     address = None if label is None else join_address(context.root, refuse_remote(context.place, label))
     further = {name: join_address(context.root, text) for name, text in sorted(inputs.items())}
-    return ImageRecord(key_of(context.root, path), path, address, {}, further)
+    return ImageRecord(key_of(context.root, image), path, address, {}, further)
 
 
 def _with_groups(record: ImageRecord, context: SplitContext) -> ImageRecord:

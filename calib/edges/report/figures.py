@@ -56,7 +56,8 @@ def distribution_figure(key: str, shown: Distribution) -> Figure:
         drawn = svg.paired_bars(shown.edges, population, selection, about=about, caption=shown.unit)
         return Figure(shown.name, drawn, table, PAIR_LEGEND, shown.note)
     kept = most_changed(population, selection, CLASSES_DRAWN)
-    names, whole, part = ([values[index] for index in kept] for values in (shown.labels, population, selection))
+    names = [shown.labels[index] for index in kept]
+    whole, part = ([values[index] for index in kept] for values in (population, selection))
     drawn = svg.paired_dots(names, whole, part, about=about, caption=shown.unit)
     left = len(shown.labels) - len(kept)
     rest = f"The {len(kept)} that changed most; {left} more are among the numbers." if left else ""

@@ -30,8 +30,18 @@ from calib.edges.report.thumbnails import thumbnail_jpeg
 
 CALIBRATORS = ("entropy", "minmax", "percentile", "mse", "per-channel")
 CLASSES = (
-    "Sky", "Building", "Pole", "Road", "Pavement", "Tree", "SignSymbol", "Fence", "Car", "Pedestrian", "Bicyclist",
-)  # fmt: skip
+    "Sky",
+    "Building",
+    "Pole",
+    "Road",
+    "Pavement",
+    "Tree",
+    "SignSymbol",
+    "Fence",
+    "Car",
+    "Pedestrian",
+    "Bicyclist",
+)
 CLASS_SHARES = (0.17, 0.24, 0.01, 0.29, 0.08, 0.1, 0.012, 0.015, 0.06, 0.007, 0.003)
 
 
@@ -114,9 +124,16 @@ def tensor(rng: np.random.Generator, name: str, op: str, kind: str, flags: tuple
     values = draw_values(rng, kind)
     bins, exponent = histogram_of(values)
     return TensorRow(
-        name, op, values.size * 100, float(values.min()), float(values.max()), bins * 100, exponent,
-        ranges_of(values, bins, exponent), flags,
-    )  # fmt: skip
+        name,
+        op,
+        values.size * 100,
+        float(values.min()),
+        float(values.max()),
+        bins * 100,
+        exponent,
+        ranges_of(values, bins, exponent),
+        flags,
+    )
 
 
 def special_rows() -> list[TensorRow]:
@@ -124,9 +141,11 @@ def special_rows() -> list[TensorRow]:
     floor = dict.fromkeys(CALIBRATORS, RangeCell(127 * 2.0**-24, 0.0))
     empty = np.zeros(0, np.int64)
     return [
-        TensorRow("/aspp/convs.4/Relu_output_0", "Relu", 92_160, 0.0, 0.0, np.array([92_160]), 0, floor, ("dead", "floored")),
+        TensorRow(
+            "/aspp/convs.4/Relu_output_0", "Relu", 92_160, 0.0, 0.0, np.array([92_160]), 0, floor, ("dead", "floored")
+        ),
         TensorRow("/aux/Sigmoid_output_0", "Sigmoid", 0, math.inf, -math.inf, empty, 0, {}, ("never observed",)),
-    ]  # fmt: skip
+    ]
 
 
 def realistic_tensors(n: int = 240, seed: int = 3) -> tuple[TensorRow, ...]:
@@ -155,9 +174,13 @@ def realistic_images(n: int = 100, seed: int = 5) -> ImagesSection:
         thumbs.append(
             Thumbnail(
                 f"images/train/{'0001TP' if dusk else '0016E5'}_{rank:05d}.jpg",
-                thumbnail_jpeg(pixels), rank, "dark-regions" if dusk else "random", float(rng.uniform(0, 1)), scores,
+                thumbnail_jpeg(pixels),
+                rank,
+                "dark-regions" if dusk else "random",
+                float(rng.uniform(0, 1)),
+                scores,
             )
-        )  # fmt: skip
+        )
     edges = tuple(np.linspace(0, 1, 21).tolist())
     centres = (np.array(edges[1:]) + np.array(edges[:-1])) / 2
     day, dark = (np.exp(-((centres - m) ** 2) / (2 * s * s)) for m, s in ((0.48, 0.1), (0.16, 0.06)))
@@ -168,12 +191,22 @@ def realistic_images(n: int = 100, seed: int = 5) -> ImagesSection:
     return ImagesSection(
         (
             Distribution("Light", tuple(day * 5 + dark), tuple(day * 2 + dark * 2.2), edges, (), "mean luma, 0 to 1"),
-            Distribution("Scale", tuple(small), tuple(small * np.linspace(0.7, 2.4, 16)), small_edges, (), "small objects in an image"),
+            Distribution(
+                "Scale",
+                tuple(small),
+                tuple(small * np.linspace(0.7, 2.4, 16)),
+                small_edges,
+                (),
+                "small objects in an image",
+            ),
             Distribution("Classes", tuple(shares), tuple(shares * factor), (), CLASSES, "share of labelled pixels"),
         ),
         tuple(thumbs),
-        ("dark-regions found 124 of 367 images with mean luma under 0.25; 50 were asked for.", "Dropped 3 near-duplicates (perceptual hash within 4 bits)."),
-    )  # fmt: skip
+        (
+            "dark-regions found 124 of 367 images with mean luma under 0.25; 50 were asked for.",
+            "Dropped 3 near-duplicates (perceptual hash within 4 bits).",
+        ),
+    )
 
 
 def realistic_placement(tensors: int = 240) -> PlacementSection:
@@ -184,18 +217,36 @@ def realistic_placement(tensors: int = 240) -> PlacementSection:
     ]
     kept = [
         *(Decision(f"/encoder/se.{index}/Mul", "Mul", False, "SE gate") for index in range(11)),
-        *(Decision(f"/encoder/se.{index}/GlobalAveragePool", "GlobalAveragePool", False, "SE gate") for index in range(11)),
-        *(Decision(f"/decoder/up.{index}/ConvTranspose", "ConvTranspose", False, "per-channel axis unsettled") for index in range(4)),
+        *(
+            Decision(f"/encoder/se.{index}/GlobalAveragePool", "GlobalAveragePool", False, "SE gate")
+            for index in range(11)
+        ),
+        *(
+            Decision(f"/decoder/up.{index}/ConvTranspose", "ConvTranspose", False, "per-channel axis unsettled")
+            for index in range(4)
+        ),
         Decision("/head/Conv", "Conv", False, "logits layer"),
         Decision("/head/Softmax", "Softmax", False, "softmax and normalisation"),
-    ]  # fmt: skip
+    ]
     return PlacementSection(
-        tuple(done + kept), "trt10", (11, 13),
-        (ConcatWarning("/decoder/Concat_2", {"/decoder/up.2/Relu_output_0": 2.8, "/encoder/features.3/Relu_output_0": 14.4}, 2.362),),
+        tuple(done + kept),
+        "trt10",
+        (11, 13),
+        (
+            ConcatWarning(
+                "/decoder/Concat_2",
+                {"/decoder/up.2/Relu_output_0": 2.8, "/encoder/features.3/Relu_output_0": 14.4},
+                2.362,
+            ),
+        ),
         (DeadChannels("encoder.features.7.conv.weight", 3, 96), DeadChannels("aspp.convs.4.weight", 1, 256)),
-        tensors, tensors - 2,
-        {"/decoder/Unsqueeze_3_output_0": "integer input", "(Unnamed Layer* 88) [Constant]_output": "constant TensorRT names itself"},
-    )  # fmt: skip
+        tensors,
+        tensors - 2,
+        {
+            "/decoder/Unsqueeze_3_output_0": "integer input",
+            "(Unnamed Layer* 88) [Constant]_output": "constant TensorRT names itself",
+        },
+    )
 
 
 def realistic_amount() -> AmountSection:
@@ -208,8 +259,11 @@ def realistic_amount() -> AmountSection:
             "percentile": tuple(1.6 / count**0.85 for count in counts),
             "minmax": tuple(3.1 / count**0.8 for count in counts),
         },
-        0.05, 96, "bits, 95th percentile over tensors", "The entropy ranges settle at 32 images; minmax is still moving at 128.",
-    )  # fmt: skip
+        0.05,
+        96,
+        "bits, 95th percentile over tensors",
+        "The entropy ranges settle at 32 images; minmax is still moving at 128.",
+    )
 
 
 def realistic_provenance() -> ProvenanceSection:
@@ -217,33 +271,74 @@ def realistic_provenance() -> ProvenanceSection:
     digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     return ProvenanceSection(
         {
-            "Inputs": {"model": "deeplabv3plus_mnv2.onnx", "model sha256": digest, "manifest": "camvid.yaml", "manifest sha256": digest[::-1]},
-            "Parameters": {"sampler": "dark-regions:fraction=0.5", "entropy": "levels=128", "percentile": "percentile=99.99", "seed": "0", "preprocess": "rgb 352x480 bilinear, 1/255, ImageNet mean and std"},
+            "Inputs": {
+                "model": "deeplabv3plus_mnv2.onnx",
+                "model sha256": digest,
+                "manifest": "camvid.yaml",
+                "manifest sha256": digest[::-1],
+            },
+            "Parameters": {
+                "sampler": "dark-regions:fraction=0.5",
+                "entropy": "levels=128",
+                "percentile": "percentile=99.99",
+                "seed": "0",
+                "preprocess": "rgb 352x480 bilinear, 1/255, ImageNet mean and std",
+            },
             "Versions": {"calib": "0.1.0", "onnxruntime": "1.27.0", "numpy": "2.4.1", "python": "3.11.9"},
         },
         (
             OutputFile("calibration.cache", 14_230, "release artifact for TensorRT 10: the entropy ranges", digest),
-            OutputFile("entropy.qdq.onnx", 18_730_112, "Q/DQ network for TensorRT 11, and for TensorRT 10 without a cache", digest),
+            OutputFile(
+                "entropy.qdq.onnx",
+                18_730_112,
+                "Q/DQ network for TensorRT 11, and for TensorRT 10 without a cache",
+                digest,
+            ),
             OutputFile("ranges.json", 214_000, "every tensor's range by every calibrator", digest),
             OutputFile("statistics.npz", 4_180_000, "mergeable statistics: calibrate again without the images", digest),
             OutputFile("selection.jsonl", 18_400, "the chosen images with scores", digest),
         ),
         (
-            Command("TensorRT 10: engine from the cache", "trtexec --onnx=deeplabv3plus_mnv2.onnx --int8 --fp16 --calib=out/calibration.cache --saveEngine=deeplab.engine", "The cache is only read if its header matches the TensorRT version."),
-            Command("TensorRT 11: engine from the Q/DQ network", "trtexec --onnx=out/entropy.qdq.onnx --saveEngine=deeplab.engine"),
+            Command(
+                "TensorRT 10: engine from the cache",
+                "trtexec --onnx=deeplab.onnx --int8 --fp16 --calib=out/calibration.cache --saveEngine=deeplab.engine",
+                "The cache is only read if its header matches the TensorRT version.",
+            ),
+            Command(
+                "TensorRT 11: engine from the Q/DQ network",
+                "trtexec --onnx=out/entropy.qdq.onnx --saveEngine=deeplab.engine",
+            ),
             Command("Measure what it cost", "calib evaluate out --data camvid.yaml --split val -o eval"),
         ),
-    )  # fmt: skip
+    )
 
 
 def realistic_report(tensors: int = 240, images: int = 100) -> BuildReport:
     """The whole report."""
     return BuildReport(
-        Subject("deeplabv3plus_mnv2.onnx", "camvid", "train", ("dark-regions:fraction=0.5",), images, 367, CALIBRATORS, "10.14.1", "0.1.0", "calibration.cache"),
-        (Notice("warning", "Few small objects: 18 images hold 90 % of them", "The small-objects slice rests on few images; consider mix:small-objects=0.3.", "images"),),
+        Subject(
+            "deeplabv3plus_mnv2.onnx",
+            "camvid",
+            "train",
+            ("dark-regions:fraction=0.5",),
+            images,
+            367,
+            CALIBRATORS,
+            "10.14.1",
+            "0.1.0",
+            "calibration.cache",
+        ),
+        (
+            Notice(
+                "warning",
+                "Few small objects: 18 images hold 90 % of them",
+                "The small-objects slice rests on few images; consider mix:small-objects=0.3.",
+                "images",
+            ),
+        ),
         realistic_images(images),
         realistic_tensors(tensors),
         realistic_placement(tensors),
         realistic_amount(),
         realistic_provenance(),
-    )  # fmt: skip
+    )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calib.edges.report.svg.canvas import (
-    CHARACTER,
     About,
     Axis,
     Frame,
@@ -18,13 +17,16 @@ from calib.edges.report.svg.canvas import (
     nice_ticks,
     segment,
     series,
+    shorten,
+    text_width,
     tick_text,
     x_axis,
     y_axis,
 )
 
 ROW = 22.0
-NAME_CHARACTERS = 18
+NAME_ROOM = 110.0
+"""Pixels a row's name may take."""
 
 
 def paired_bars(
@@ -102,7 +104,7 @@ def paired_dots(
     parts = [_dots_grid(frame, x, log_ticks(low, high, 5), caption)]
     for row, (name, whole, part) in enumerate(zip(names, population, selection, strict=True)):
         y = frame.y1 + (row + 0.5) * ROW
-        parts.append(label(frame.x0 - 8, y + 4, _shorten(name), "", "end"))
+        parts.append(label(frame.x0 - 8, y + 4, shorten(name, NAME_ROOM), "", "end"))
         parts.append(segment(x(whole), y, x(part), y, "link"))
         parts.append(element("circle", cx=x(whole), cy=y, r=4.5, class_="ring"))
         parts.append(element("circle", cx=x(part), cy=y, r=4.5, class_="disc"))
@@ -114,7 +116,7 @@ def paired_dots(
 def _dots_grid(frame: Frame, x: Axis, ticks: Sequence[float], caption: str) -> str:
     lines = "".join(segment(x(tick), frame.y0, x(tick), frame.y1, "gr") for tick in ticks)
     texts = "".join(label(x(tick), frame.y0 + 14, f"{tick_text(tick * 100)}%", "tk", "middle") for tick in ticks)
-    return lines + texts + label(frame.x1, frame.height - 3, caption, "cap", "end")
+    return lines + texts + label(frame.x1, frame.height - 3, shorten(caption, frame.x1 - 4), "cap", "end")
 
 
 def _share_bounds(values: Sequence[float]) -> tuple[float, float]:
@@ -166,7 +168,7 @@ def interval_bars(bars: Sequence[IntervalBar], *, about: About, caption: str = "
 def _interval_row(bar: IntervalBar, x: Axis, frame: Frame, y: float, digits: int) -> str:
     left, right = sorted((x(0.0), x(bar.value)))
     parts = [
-        label(frame.x0 - 8, y + 4, _shorten(bar.name), "", "end"),
+        label(frame.x0 - 8, y + 4, shorten(bar.name, NAME_ROOM), "", "end"),
         element("rect", x=left, y=y - 6, width=right - left, height=12.0, class_=f"bar {series(bar.style)}"),
         label(frame.width - 2, y + 4, f"{bar.value:+.{digits}f}", "tk", "end"),
     ]
@@ -177,8 +179,4 @@ def _interval_row(bar: IntervalBar, x: Axis, frame: Frame, y: float, digits: int
 
 
 def _name_room(names: Sequence[str]) -> float:
-    return min(max([len(name) for name in names], default=0), NAME_CHARACTERS) * CHARACTER + 14
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 1]}…"
+    return min(max([text_width(name) for name in names], default=0.0), NAME_ROOM) + 14

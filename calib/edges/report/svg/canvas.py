@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -73,7 +74,13 @@ class Axis:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Place a value; what lies outside the domain goes to its nearer end."""
+        """Place a value; what lies outside the domain goes to its nearer end.
+
+        Raises:
+            ValueError: the value is not finite.
+        """
+        if not math.isfinite(value):
+            raise ValueError(f"a chart was given {value} to place")
         low, high, value = (self._raw(item) for item in (self.low, self.high, value))
         part = (value - low) / (high - low) if high > low else 0.5
         return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
@@ -115,6 +122,21 @@ def element(name: str, content: str = "", **attributes: float | str) -> str:
 def value_text(value: float | str) -> str:
     """Write an attribute value."""
     return text_of(value) if isinstance(value, str) else coordinate(value)
+
+
+def text_width(text: str) -> float:
+    """Estimate the width of a label in pixels; East Asian wide characters count double."""
+    return CHARACTER * sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
+
+
+def shorten(text: str, room: float) -> str:
+    """Cut a label to fit ``room`` pixels, with an ellipsis; line breaks become spaces."""
+    text = " ".join(visible(text).split())
+    if text_width(text) <= room:
+        return text
+    while text and text_width(text) + CHARACTER > room:
+        text = text[:-1]
+    return f"{text}…"
 
 
 def label(x: float, y: float, text: str, style: str = "", anchor: str = "start") -> str:
@@ -196,7 +218,7 @@ def x_axis(frame: Frame, axis: Axis, ticks: Sequence[float], caption: str) -> st
         parts.append(segment(x, frame.y0, x, frame.y0 + 3, "ax"))
         parts.append(label(x, frame.y0 + 14, tick_text(tick), "tk", _tick_anchor(frame, x)))
     if caption:
-        parts.append(label(frame.x1, frame.height - 3, caption, "cap", "end"))
+        parts.append(label(frame.x1, frame.height - 3, shorten(caption, frame.x1 - 4), "cap", "end"))
     return "".join(parts)
 
 
@@ -204,6 +226,11 @@ def _tick_anchor(frame: Frame, x: float) -> str:
     if x - frame.x0 < 1 and frame.left < 12:
         return "start"
     return "end" if frame.x1 - x < 1 and frame.right < 14 else "middle"
+
+
+def y_name(frame: Frame, text: str) -> str:
+    """Write what the vertical axis measures, above the plot."""
+    return label(2.0, 11.0, shorten(text, frame.width - 8), "cap")
 
 
 def y_axis(frame: Frame, axis: Axis, ticks: Sequence[float], texts: Sequence[str] | None = None) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.edges.report.svg.canvas import (
-    CHARACTER,
     About,
     Axis,
     Frame,
@@ -22,6 +21,8 @@ from calib.edges.report.svg.canvas import (
     nice_ticks,
     segment,
     series,
+    shorten,
+    text_width,
     tick_text,
     x_axis,
     y_axis,
@@ -154,10 +155,12 @@ def _lines(thresholds: Sequence[Threshold], frame: Frame, x: Axis) -> str:
     for row, ((place, line), anchor) in enumerate(rows):
         y = frame.y1 - 6 - row * LABEL_ROW
         marks.append(_line(place, frame.y0, y - 5, line.style))
-        labels.append(label(place + (5 if anchor == "start" else -5), y, line.caption, "halo", anchor))
+        labels.append(
+            label(place + (5 if anchor == "start" else -5), y, shorten(line.caption, frame.width - 40), "halo", anchor)
+        )
     return "".join(marks + labels)
 
 
 def _fits_right(item: tuple[float, Threshold], frame: Frame) -> bool:
     place, line = item
-    return place + 6 + len(line.caption) * CHARACTER <= frame.width
+    return place + 6 + min(text_width(line.caption), frame.width - 40) <= frame.width

@@ -18,8 +18,10 @@ from calib.edges.report.svg.canvas import (
     path,
     segment,
     series,
+    shorten,
     x_axis,
     y_axis,
+    y_name,
 )
 
 
@@ -68,7 +70,7 @@ def lines(
     shown = [value for curve in curves for value in curve.values if _drawable(value, log)]
     y = _vertical([*shown, *([level] if level is not None and _drawable(level, log) else [])], frame, log)
     ticks = log_ticks(y.low, y.high, 4) if log else nice_ticks(y.low, y.high, 4)
-    content = [y_axis(frame, y, ticks), label(2.0, 11.0, y_caption, "cap")]
+    content = [y_axis(frame, y, ticks), y_name(frame, y_caption)]
     if level is not None and _drawable(level, log):
         content.append(segment(frame.x0, y(level), frame.x1, y(level), "level"))
         content.append(_level_label(frame, y, level, curves, level_name))
@@ -77,7 +79,7 @@ def lines(
     if mark is not None:
         content.append(segment(x(mark), frame.y0, x(mark), frame.y1, "mark"))
         anchor, shift = ("end", -5) if x(mark) > (frame.x0 + frame.x1) / 2 else ("start", 5)
-        content.append(label(x(mark) + shift, frame.y1 + 8, mark_name, "halo", anchor))
+        content.append(label(x(mark) + shift, frame.y1 + 8, shorten(mark_name, frame.width / 2 - 16), "halo", anchor))
     return chart(about, frame, "".join(content), "lines")
 
 
@@ -89,7 +91,7 @@ def _level_label(frame: Frame, y: Axis, level: float, curves: Sequence[Line], te
         return min((abs(y(value) - y(level)) for value in ends), default=0.0)
 
     x, anchor = (frame.x0 + 8, "start") if curves and nearest(0) > nearest(-1) else (frame.x1, "end")
-    return label(x, y(level) - 5, text, "halo", anchor)
+    return label(x, y(level) - 5, shorten(text, frame.width / 2), "halo", anchor)
 
 
 def _drawable(value: float, log: bool) -> bool:

@@ -12,13 +12,13 @@ from calib.edges.report.svg.canvas import (
     chart,
     coordinate,
     element,
-    label,
     nice_ticks,
     segment,
     series,
     text_of,
     x_axis,
     y_axis,
+    y_name,
 )
 
 _SHAPES = (
@@ -66,7 +66,7 @@ def scatter(
     if diagonal:
         horizontal = vertical = (min(horizontal[0], vertical[0]), max(horizontal[1], vertical[1]))
     x, y = Axis(*horizontal, frame.x0, frame.x1), Axis(*vertical, frame.y0, frame.y1)
-    content = [y_axis(frame, y, nice_ticks(*vertical, 5)), label(2.0, 11.0, y_caption, "cap")]
+    content = [y_axis(frame, y, nice_ticks(*vertical, 5)), y_name(frame, y_caption)]
     if diagonal:
         content.append(segment(frame.x0, frame.y0, frame.x1, frame.y1, "level"))
     content.extend(_mark(point, x, y) for point in points)

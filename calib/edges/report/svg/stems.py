@@ -12,11 +12,11 @@ from calib.edges.report.svg.canvas import (
     chart,
     coordinate,
     element,
-    label,
     nice_ticks,
     series,
     x_axis,
     y_axis,
+    y_name,
 )
 from calib.edges.report.svg.lines import Line
 
@@ -48,7 +48,10 @@ def stems(
     high = max([0.0, *values]) or 1.0
     y = Axis(min([0.0, *values]), high * 1.06, frame.y0, frame.y1)
     half = max((frame.x1 - frame.x0) / max(count, 1) * 0.5, 0.8)
-    content = [y_axis(frame, y, nice_ticks(y.low, y.high, 4)), label(2.0, 11.0, y_caption, "cap")]
+    content = [
+        y_axis(frame, y, nice_ticks(y.low, y.high, 4)),
+        y_name(frame, y_caption),
+    ]
     content.append(_stems(count, curves, x, y))
     content.extend(_ticks(curve, x, y, half) for curve in curves)
     content.append(x_axis(frame, x, [tick for tick in nice_ticks(1, max(count, 1), 8) if tick >= 1], x_caption))

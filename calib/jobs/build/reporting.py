@@ -1,0 +1,268 @@
+"""What a build did, as its report shows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calib import __version__
+from calib.core.graph import Network
+from calib.core.plan import REASONS
+from calib.edges.builddir import RELEASE
+from calib.edges.report.model import (
+    FLOORED,
+    AmountSection,
+    BuildReport,
+    Command,
+    ConcatWarning,
+    DeadChannels,
+    Decision,
+    Distribution,
+    ImagesSection,
+    Notice,
+    OutputFile,
+    PlacementSection,
+    ProvenanceSection,
+    Subject,
+    TensorRow,
+    Thumbnail,
+)
+from calib.jobs.build.artifacts import Variant, Written
+from calib.jobs.build.request import BuildRequest
+from calib.stages.amount import TOLERANCE_BITS, Settling
+from calib.stages.rangesfile import describe_derivation
+from calib.types.data import Dataset
+from calib.types.statistics import TensorStatistics
+
+HEAVY_CLIPPING = 0.05
+"""A calibrator that clips more than this share of a tensor is worth a look."""
+
+
+@dataclass(frozen=True)
+class BuildFacts:
+    """Everything a report is made from."""
+
+    request: BuildRequest
+    dataset: Dataset
+    network: Network
+    statistics: Mapping[str, TensorStatistics]
+    variants: Sequence[Variant]
+    thumbnails: Sequence[Thumbnail]
+    distributions: Sequence[Distribution]
+    sampler_notes: Sequence[str]
+    chosen: int
+    settling: Settling | None
+    files: Sequence[Written]
+    provenance: Mapping[str, Mapping[str, str]]
+
+
+def make_report(facts: BuildFacts) -> BuildReport:
+    """Fill the report."""
+    return BuildReport(
+        subject=_subject(facts),
+        notices=tuple(notices(facts)),
+        images=ImagesSection(tuple(facts.distributions), tuple(facts.thumbnails), tuple(facts.sampler_notes)),
+        tensors=tuple(_rows(facts)),
+        placement=_placement(facts),
+        amount=_amount(facts),
+        provenance=ProvenanceSection(
+            facts.provenance,
+            tuple(OutputFile(item.name, item.size, item.purpose, item.sha256) for item in facts.files),
+            tuple(_commands(facts)),
+        ),
+    )
+
+
+def _subject(facts: BuildFacts) -> Subject:
+    request = facts.request
+    return Subject(
+        model=request.model.name,
+        data=facts.dataset.name,
+        split=facts.dataset.split,
+        samplers=tuple(request.samplers),
+        images=facts.chosen,
+        population=len(facts.dataset.records),
+        calibrators=tuple(variant.calibrator.label for variant in facts.variants),
+        tensorrt=request.trt_version,
+        version=__version__,
+        artifact=RELEASE,
+    )
+
+
+def notices(facts: BuildFacts) -> Iterator[Notice]:
+    """What the reader must know before relying on the result."""
+    for note in facts.sampler_notes:
+        yield Notice("warning", note, section="images")
+    coverage = facts.variants[0].coverage
+    dead = [name for name in coverage.dead if facts.statistics[name].count]
+    if dead:
+        title = f"{len(dead)} tensors were zero on every image and got a floor: {_few(dead)}"
+        yield Notice("warning", title, "Calibrate on richer images, or remove the dead branch.", "ranges")
+    constant = [name for name, item in facts.statistics.items() if item.count > 1 and item.minimum == item.maximum != 0]
+    if constant:
+        title = f"{len(constant)} tensors had one value on every image: {_few(constant)}"
+        yield Notice("warning", title, "Their range says nothing about other images.", "ranges")
+    if coverage.never_observed:
+        title = f"{len(coverage.never_observed)} tensors were never observed: {_few(coverage.never_observed)}"
+        yield Notice("warning", title, "They have no range; TensorRT runs the layers around them in float.", "ranges")
+    skipped = {name: item.nonfinite for name, item in facts.statistics.items() if item.nonfinite}
+    if skipped:
+        title = f"non-finite values were skipped in {len(skipped)} tensors: {_few(list(skipped))}"
+        yield Notice("error", title, f"{sum(skipped.values())} values in all. Find out why before a release.", "ranges")
+    yield from _clipping(facts)
+    for finding in facts.variants[0].quantized.notes:
+        yield Notice("info", finding.text, section="placement")
+
+
+def _clipping(facts: BuildFacts) -> Iterator[Notice]:
+    for variant in facts.variants:
+        heavy = [name for name, item in variant.ranges.items() if item.clipped > HEAVY_CLIPPING]
+        if heavy:
+            title = f"{variant.calibrator.label} clips more than {HEAVY_CLIPPING:.0%} of {len(heavy)} tensors"
+            yield Notice("warning", f"{title}: {_few(heavy)}", "Compare it with the others on data.", "ranges")
+
+
+def _rows(facts: BuildFacts) -> Iterator[TensorRow]:
+    floored = set(facts.variants[0].coverage.floored)
+    for activation in facts.network.activations:
+        if activation.name not in facts.statistics:
+            continue
+        derivation = activation.derivation
+        flags = (("derived",) if derivation else ()) + ((FLOORED,) if activation.name in floored else ())
+        yield TensorRow.from_statistics(
+            facts.statistics[activation.name],
+            activation.op_type,
+            {variant.calibrator.label: variant.ranges[activation.name] for variant in facts.variants},
+            flags,
+            f"follows from {describe_derivation(derivation)}" if derivation else "",
+        )
+
+
+def _placement(facts: BuildFacts) -> PlacementSection:
+    first = facts.variants[0]
+    plan, coverage = first.quantized.plan, first.coverage
+    uncovered = dict.fromkeys(coverage.never_observed, "never observed")
+    return PlacementSection(
+        decisions=tuple(
+            Decision(item.label, item.op_type, item.status in ("int8", "fused"), item.text) for item in plan.decisions
+        ),
+        target=plan.target,
+        opset=first.quantized.opset,
+        concats=tuple(_concats(first)),
+        dead_channels=tuple(
+            DeadChannels(name, len(channels), _channels(first, facts.network, name))
+            for name, channels in first.quantized.dead_channels.items()
+        ),
+        tensors=len(coverage.covered) + len(uncovered),
+        covered=len(coverage.covered),
+        uncovered=uncovered,
+    )
+
+
+def _concats(variant: Variant) -> Iterator[ConcatWarning]:
+    inputs: dict[str, dict[str, float]] = {}
+    bits: dict[str, float] = {}
+    for item in variant.quantized.plan.concats:
+        inputs.setdefault(item.node, {})[item.tensor] = item.amax
+        bits[item.node] = max(bits.get(item.node, 0.0), item.bits)
+    for node, ranges in inputs.items():
+        yield ConcatWarning(node, ranges, bits[node])
+
+
+def _channels(variant: Variant, network: Network, weight: str) -> int:
+    axis = next((item.axis for item in variant.quantized.plan.weights if item.tensor == weight), None)
+    shape = network.shapes.get(weight)
+    length = shape[axis] if shape and axis is not None else None
+    return length or len(variant.quantized.dead_channels[weight])
+
+
+def _amount(facts: BuildFacts) -> AmountSection | None:
+    settling = facts.settling
+    if settling is None:
+        return None
+    outcome = "The ranges settled" if settling.settled else "The ranges had not settled when the images ran out"
+    return AmountSection(
+        images=settling.images[1:],
+        change={label: moves[1:] for label, moves in settling.change.items()},
+        tolerance=TOLERANCE_BITS,
+        chosen=facts.chosen,
+        note=f"{outcome}: change of the 95th percentile of the tensors against the step before.",
+    )
+
+
+def _commands(facts: BuildFacts) -> Iterator[Command]:
+    model, first = facts.request.model.name, facts.variants[0].calibrator.label
+    shapes = shape_flag(facts.network, facts.dataset)
+    yield Command(
+        f"TensorRT {facts.request.trt_version}: engine from the float network and the cache",
+        f"trtexec --onnx={model} --int8 --fp16 --calib={RELEASE}{shapes} --saveEngine=model.engine",
+        "Run it beside the float network; the cache holds ranges only.",
+    )
+    yield Command(
+        "TensorRT 11: engine from the Q/DQ network",
+        f"trtexec --onnx={first}.qdq.onnx{shapes} --saveEngine=model.engine",
+        "TensorRT 11 reads no caches; the layers without Q/DQ run in the type the network gives them.",
+    )
+
+
+def shape_flag(network: Network, dataset: Dataset) -> str:
+    """``--shapes`` for trtexec where the network leaves lengths open: batch 1 at the size of the preprocessing."""
+    flags = [
+        f"{tensor.name}:" + "x".join(map(str, _concrete(tensor.shape, dataset)))
+        for tensor in network.inputs
+        if tensor.shape and None in tensor.shape
+    ]
+    return f" --shapes={','.join(flags)}" if flags else ""
+
+
+def _concrete(shape: tuple[int | None, ...], dataset: Dataset) -> list[int | str]:
+    spec = dataset.preprocess
+    size: list[int | str] = ["H", "W"] if spec is None or spec.size is None else [*spec.size]
+    channels = 1 if spec is not None and spec.colour == "gray" else 3
+    nhwc = spec is not None and spec.layout == "nhwc"
+    usual: list[int | str] = [1, *size, channels] if nhwc else [1, channels, *size]
+    return [length or (usual[axis] if len(shape) == 4 else 1) for axis, length in enumerate(shape)]
+
+
+def placement_summary(variant: Variant) -> str:
+    """One line: how many layers run in INT8, and why the others do not."""
+    plan = variant.quantized.plan
+    counts = Counter(item.status for item in plan.decisions)
+    reasons = Counter(item.reason for item in plan.with_status("float"))
+    why = ", ".join(f"{count} {REASONS[reason]}" for reason, count in reasons.most_common(3))
+    return f"{counts['int8']} operators in INT8, {counts['fused']} fused into them, {counts['float']} in float ({why})"
+
+
+def _few(names: Sequence[str], limit: int = 3) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown}, … ({len(names) - limit} more)"
+
+
+def provenance_groups(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The parts of ``provenance.json`` that people read, by group."""
+    request = document["request"]
+    return {
+        "Input": {
+            **{f"sha256 of {name}": digest for name, digest in request["model"].items()},
+            "sha256 of the manifest": request["manifest"],
+            "split": request["split"],
+        },
+        "Parameters": {
+            "samplers": ", ".join(request["samplers"]),
+            "images": str(request["num_images"]),
+            "calibrators": ", ".join(item["spec"] for item in document["calibrators"]),
+            "preprocessing": _pairs(request["preprocess"] or {}),
+            "seed": str(request["seed"]),
+            "non-finite values": request["non_finite"],
+            "provider": request["provider"],
+            "TensorRT": request["trt_version"],
+            "placement target": request["target"],
+        },
+        "Versions": dict(request["versions"]),
+    }
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())

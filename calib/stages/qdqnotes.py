@@ -1,0 +1,107 @@
+"""What a user should know of a Q/DQ model: one note a finding, for people and for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from calib.core.graph import Network
+from calib.core.plan import REASONS, ConcatInput, QuantizationPlan
+from calib.core.roles import COMPUTE
+
+CONCAT_RATIO = 16.0
+"""Concatenation inputs whose ranges differ by more than this deserve a warning: 4 of 8 bits are lost."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One finding.
+
+    Attributes:
+        code: kind, for machines.
+        place: tensor or node it is about, ``model`` for the whole.
+        text: one line for people.
+    """
+
+    code: str
+    place: str
+    text: str
+
+
+def notes_of(
+    plan: QuantizationPlan,
+    network: Network,
+    ranges: Mapping[str, float],
+    dead_channels: Mapping[str, tuple[int, ...]],
+    *,
+    opset: tuple[int, int],
+    fallback: str,
+) -> tuple[Note, ...]:
+    """Collect the findings on a written model.
+
+    Args:
+        plan: the plan it was written from.
+        network: analysis of the float model, opset raised.
+        ranges: amax by tensor name.
+        dead_channels: all-zero channels by weight.
+        opset: operator set before and after.
+        fallback: why the opset could not be raised for per-channel scales; empty when it could or need not.
+    """
+    return (
+        *_opset_notes(plan, opset, fallback),
+        *_dead_notes(plan, dead_channels),
+        *_layer_notes(plan),
+        *_concat_notes(plan.concats),
+        *_hidden_notes(network, ranges),
+    )
+
+
+def _opset_notes(plan: QuantizationPlan, opset: tuple[int, int], fallback: str) -> Iterator[Note]:
+    before, after = opset
+    if after != before:
+        yield Note("opset_raised", "model", f"opset raised from {before} to {after} for the scales that Q/DQ needs")
+    if fallback and not plan.per_channel:
+        text = f"weights have one scale each: opset {after} has none per channel and cannot be raised ({fallback})"
+        yield Note("per_tensor_fallback", "model", text)
+
+
+def _dead_notes(plan: QuantizationPlan, dead_channels: Mapping[str, tuple[int, ...]]) -> Iterator[Note]:
+    for pair in plan.activations:
+        if pair.amax == 0:
+            yield Note("dead_tensor", pair.tensor, "zero on every calibration image; its scale is a floor")
+    for name, channels in dead_channels.items():
+        shown = ", ".join(map(str, channels[:8])) + (", …" if len(channels) > 8 else "")
+        yield Note("dead_channels", name, f"{len(channels)} all-zero channels ({shown}); their scale is a floor")
+
+
+def _layer_notes(plan: QuantizationPlan) -> Iterator[Note]:
+    """List layers and additions in float one by one, the operators without INT8 path by reason."""
+    others: dict[str, list[str]] = {}
+    for item in plan.with_status("float"):
+        if item.op_type in COMPUTE:
+            yield Note("float_layer", item.label, f"{item.op_type} in float: {item.text}")
+        elif item.op_type in {"Add", "Sum"} and item.reason not in {"gate", "global_context", "pointwise"}:
+            yield Note("float_addition", item.label, f"{item.op_type} in float: {item.text}")
+        else:
+            others.setdefault(item.reason, []).append(f"{item.op_type} {item.label}")
+    for reason, labels in others.items():
+        shown = ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
+        yield Note("no_int8_path", reason, f"{len(labels)} in float: {REASONS[reason]}: {shown}")
+
+
+def _concat_notes(concats: tuple[ConcatInput, ...]) -> Iterator[Note]:
+    for item in concats:
+        if item.shared > CONCAT_RATIO * item.amax and math.isfinite(item.bits):
+            text = f"{item.tensor} has amax {item.amax:.4g}, the whole {item.shared:.4g}: {item.bits:.1f} bits lost"
+            yield Note("concat_ranges", item.node, text)
+
+
+def _hidden_notes(network: Network, ranges: Mapping[str, float]) -> Iterator[Note]:
+    hidden = [item for item in network.not_covered if item.reason in {"inside subgraph", "inside function"}]
+    layers = [item for item in hidden if item.op_type in COMPUTE]
+    if layers:
+        yield Note("hidden_layers", layers[0].name, f"{len(layers)} layers inside subgraphs or functions stay in float")
+    absent = [item.name for item in network.activations if item.name not in ranges and item.elem_type is not None]
+    if absent:
+        yield Note("no_range", absent[0], f"{len(absent)} activations have no range")
