@@ -6,6 +6,7 @@ any number of workers and any order of images end in the same counts.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -64,8 +65,11 @@ class TensorAccumulator:
     Args:
         name: tensor name.
         channel_axis: axis whose extrema are tracked, or None.
-        low: lower bound (at most 0) at which :meth:`clipped` can be asked, or None.
+        low: lower bound (at most 0) at which :meth:`clipped` can be asked, or None. Asking at 0 is always possible.
         high: upper bound (at least 0) likewise.
+
+    Raises:
+        ValueError: a bound is NaN or on the wrong side of 0.
     """
 
     def __init__(
@@ -73,7 +77,9 @@ class TensorAccumulator:
     ) -> None:
         self.name = name
         self.channel_axis = channel_axis
-        self._bounds = _as_bounds(low, high)
+        if not ((low is None or low <= 0) and (high is None or high >= 0)):
+            raise ValueError(f"bounds of {name!r} must enclose 0, got {low} and {high}")
+        self._bounds = _as_bounds(low or None, high or None)  # signs alone tell what a bound of 0 clips
         self._state = np.zeros(kernels.STATE_SIZE, np.int64)
         self._state[kernels.EXPONENT : kernels.TOP] = kernels.MIN_EXPONENT
         self._state[kernels.TOP :] = -1
@@ -89,11 +95,12 @@ class TensorAccumulator:
         return int(self._state[kernels.NONFINITE])
 
     def update(self, array: NDArray[Any]) -> None:
-        """Count every value of a host array of any shape; float16 and float64 are counted as float32."""
-        folded = self._fold(np.ascontiguousarray(array, np.float32))
+        """Count every value of a host array of any shape and layout; other types are counted as float32."""
+        values = _as_floats(array)
+        inner = self._fit_channels(np.shape(array))
         low, high = self._channels
         kernels.count_tensor(
-            folded, folded.view(np.int32), self._bounds, self._state, self._counts, low, high, *_buffers()
+            values, values.view(np.int32), inner, self._bounds, self._state, self._counts, low, high, *_buffers()
         )
 
     def statistics(self) -> TensorStatistics:
@@ -115,13 +122,20 @@ class TensorAccumulator:
     def clipped(self, name: str, low: float | None, high: float | None) -> TensorStatistics:
         """Statistics of ``clip(x, low, high)``, exactly as counting the clipped values would give them.
 
+        A non-finite value stays one, even where a bound would make it finite.
+
         Args:
             name: name of the clipped tensor.
             low: None, 0, or the bound this accumulator was made with.
             high: likewise.
+
+        Raises:
+            ValueError: another bound.
         """
-        whole = self.statistics()
         bounds = _as_bounds(low, high)
+        if not all(new in (0, np.inf, -np.inf, own) for new, own in zip(bounds, self._bounds, strict=True)):
+            raise ValueError(f"{self.name!r} was not counted with the bounds {low} and {high}")
+        whole = self.statistics()
         positive = self._limited(0, high)
         negative = self._limited(1, None if low is None else -low)
         if low == 0:  # a value clipped to 0 counts as non-negative
@@ -151,20 +165,19 @@ class TensorAccumulator:
             return repeated(0.0, inner.total + outer.total)
         return join(inner, repeated(bound, outer.total))
 
-    def _fold(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """View as ``[outer, channels, inner]``; channel tracking ends where the axis or its length does not fit."""
-        axis = self.channel_axis
-        if axis is None or not values.size:
-            return values.reshape(1, 1, -1)
-        channels = values.shape[axis] if -values.ndim <= axis < values.ndim else 0
+    def _fit_channels(self, shape: tuple[int, ...]) -> int:
+        """Values of a channel side by side; channel tracking ends where the axis or its length does not fit."""
+        axis, size = self.channel_axis, math.prod(shape)
+        if axis is None or not size:
+            return 1
+        channels = shape[axis] if -len(shape) <= axis < len(shape) else 0
         if not channels or self._channels.shape[1] not in (0, channels):
             self.channel_axis, self._channels = None, np.empty((2, 0), np.int32)
-            return values.reshape(1, 1, -1)
+            return 1
         if not self._channels.shape[1]:
             self._channels = np.empty((2, channels), np.int32)
             self._channels[0], self._channels[1] = kernels.KEY_HIGHEST, kernels.KEY_LOWEST
-        outer = int(np.prod(values.shape[: axis % values.ndim], dtype=np.int64))
-        return values.reshape(outer, channels, -1)
+        return math.prod(shape[axis % len(shape) + 1 :])
 
 
 def collect_statistics(name: str, arrays: Iterable[NDArray[Any]], channel_axis: int | None = None) -> TensorStatistics:
@@ -275,6 +288,17 @@ def _as_bounds(low: float | None, high: float | None) -> NDArray[np.float32]:
     return np.array([-np.inf if low is None else low, np.inf if high is None else high], np.float32)
 
 
+def _as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Values in C order, float32 ``[size]``; marked read-only whether or not they are, for one compiled kernel."""
+    given = np.asarray(array)
+    if given.dtype != np.float32 or not given.flags.aligned or not given.flags.c_contiguous:
+        with np.errstate(over="ignore", invalid="ignore"):  # a float64 beyond float32 counts as infinite
+            given = np.require(given, np.float32, ("C", "A"))
+    values = given.reshape(-1)
+    values.flags.writeable = False
+    return values
+
+
 def _clip(value: float, bounds: NDArray[np.float32]) -> float:
     return float(np.clip(np.float32(value), *bounds)) + 0.0  # + 0.0 turns -0.0 into 0.0
 
@@ -310,7 +334,7 @@ def _buffers() -> tuple[NDArray[np.uint32], NDArray[np.uint16], NDArray[np.float
     """Scratch of the calling thread; the kernels leave it clean."""
     if not hasattr(_scratch, "buffers"):
         _scratch.buffers = (
-            np.zeros((kernels.LANES, kernels.REGIONS * kernels.BINS), np.uint32),
+            np.zeros((kernels.LANES, kernels.LANE_SIZE), np.uint32),
             np.empty(kernels.BLOCK, np.uint16),
             np.empty(kernels.BLOCK, np.float32),
         )

@@ -115,7 +115,7 @@ def _find_parser(data: bytes) -> Callable[[bytes], Header] | None:
 def _parse_jpeg(data: bytes) -> Header:
     width = height = components = 0
     orientation, bits, scan = 1, 8, 0
-    for marker, start, end in _jpeg_segments(data):
+    for marker, start, end in jpeg_segments(data):
         if marker == 0xE1 and data[start : start + 6] == b"Exif\0\0":
             orientation = exif_orientation(data[start + 6 : end])
         elif 0xC0 <= marker <= 0xCF and marker not in NOT_FRAMES:
@@ -130,9 +130,8 @@ def _parse_jpeg(data: bytes) -> Header:
     return Header("jpeg", width, height, mode, bits, orientation, True, last >= 0, trailing)
 
 
-def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield marker, payload start and payload end of each segment up to and including the first scan header."""
-    position = 2
+def jpeg_segments(data: bytes, position: int = 2) -> Iterator[tuple[int, int, int]]:
+    """Yield marker, payload start and end of the segments from a position up to and including a scan header."""
     while True:
         position = data.find(b"\xff", position)
         if position < 0:

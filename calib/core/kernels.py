@@ -5,20 +5,24 @@ non-finite check vectorise without floating-point comparisons. Multiplying by a 
 so a value's bin depends on the value alone, never on how the data is cut into blocks or batches.
 
 Values are counted in four *regions*: non-negative and negative, each up to a bound and beyond it. The bounds are those
-of a Relu or Clip behind the tensor: the clipped tensor's histogram then follows exactly, without counting it.
-Each region has a bin width of its own, which depends on the largest magnitude in that region alone.
+of a Clip behind the tensor: the clipped tensor's histogram then follows exactly, without counting it.
+Each region has a bin width of its own, which depends on the magnitudes in that region alone.
+
+A block is read twice from the first-level cache: once for extrema and *slots* (region and bin as one number), once to
+count the slots. Spread values are counted in one sub-histogram, which fits the caches best; blocks with many equal
+neighbours in four side by side, where repeated values do not wait for each other's increments.
 
 Every kernel releases the GIL; threads each bring their own accumulator and scratch.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from calib.core.jit import compiled, compiled_helper
 
 BIN_BITS = 14
 BINS = 1 << BIN_BITS
@@ -31,14 +35,20 @@ REGIONS = 4
 """0: ``0 <= x <= high``, 1: ``low <= x < 0``, 2: ``x > high``, 3: ``x < low``; without bounds the first two do."""
 
 LANES = 4
-"""Sub-histograms side by side: repeated values then do not wait for each other's increments."""
+"""Sub-histograms."""
+
+LANE_SIZE = REGIONS * BINS + 80
+"""Slots of a lane, and room that keeps equal slots of two lanes apart in the cache and in the store buffer."""
 
 BLOCK = 4096
-FEW = 1 << 16
+REPEATED = 16
+"""From one equal neighbour in so many on, four lanes are faster than one."""
+
+FEW = 1 << 15
 """Tensors up to this size are counted straight into their histogram."""
 
-SHORT_ROW = 64
-"""Rows shorter than this are counted as one run, and their channel extrema in a pass of their own."""
+SHORT_ROW = 32
+"""Channel extrema of rows shorter than this are found in a pass of their own."""
 
 KEY_MASK: Any = np.int32(0x7FFFFFFF)
 INFINITE: Any = np.int32(0x7F800000)
@@ -48,6 +58,9 @@ MINUS_ZERO = -1
 """Key of -0.0, which counts as a non-negative value."""
 
 SIGN_SHIFT: Any = np.int32(31)
+ZERO: Any = np.int32(0)
+NEGATIVE: Any = np.int32(BINS)
+BEYOND: Any = np.int32(2 * BINS)
 ONE: Any = np.uint32(1)
 
 COUNT, NONFINITE, LOW, HIGH, EXPONENT, TOP = 0, 1, 2, 3, 4, 8
@@ -56,13 +69,13 @@ COUNT, NONFINITE, LOW, HIGH, EXPONENT, TOP = 0, 1, 2, 3, 4, 8
 STATE_SIZE = TOP + REGIONS
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def exponent_for(magnitude: int) -> int:
     """Smallest bin exponent at which a magnitude, given as float32 bits, falls below bin ``BINS``."""
     return max((magnitude >> 23) - 127 + 1 - BIN_BITS, MIN_EXPONENT)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def bin_of(magnitude: int, exponent: int) -> int:
     """Bin of a magnitude given as float32 bits; the mantissa shifted, so no rounding can occur."""
     shift = 150 + exponent - max(magnitude >> 23, 1)
@@ -70,7 +83,7 @@ def bin_of(magnitude: int, exponent: int) -> int:
     return mantissa >> min(shift, 31)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def widen(counts: NDArray[np.int64], shift: int) -> None:
     """Sum neighbouring bins of ``counts[bins]`` in place, so that bins grow ``2**shift`` times wider."""
     shift = min(shift, 31)
@@ -81,228 +94,232 @@ def widen(counts: NDArray[np.int64], shift: int) -> None:
             counts[source >> shift] += amount
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _flush(lanes: NDArray[np.uint32], counts: NDArray[np.int64], state: NDArray[np.int64], region: int) -> None:
     """Move a region's bins from the lanes to the counts."""
     start = region * BINS
-    for bin_ in range(state[TOP + region] + 1):
-        total = np.int64(0)
-        for lane in range(LANES):
-            total += lanes[lane, start + bin_]
-            lanes[lane, start + bin_] = 0
-        counts[region, bin_] += total
+    for lane in range(lanes.shape[0]):
+        source = lanes[lane, start : start + state[TOP + region] + 1]
+        for bin_ in range(source.size):
+            counts[region, bin_] += source[bin_]
+            source[bin_] = 0
     state[TOP + region] = -1
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _make_room(
-    magnitude: int,
-    region: int,
+    magnitudes: NDArray[np.int64],
     state: NDArray[np.int64],
     counts: NDArray[np.int64],
     lanes: NDArray[np.uint32],
+    scales: NDArray[np.int32],
     few: bool,
+) -> bool:
+    """Widen regions so that their magnitudes (-1 for none) fit, and note the highest bins; tells whether any grew."""
+    grew = False
+    for region in range(counts.shape[0]):
+        if magnitudes[region] < 0:
+            continue
+        needed = exponent_for(magnitudes[region])
+        if needed > state[EXPONENT + region]:
+            if not few:
+                _flush(lanes, counts, state, region)
+            widen(counts[region], needed - state[EXPONENT + region])
+            state[EXPONENT + region] = needed
+            scales[region] = (127 - needed) << 23
+            grew = True
+        top = bin_of(magnitudes[region], state[EXPONENT + region])
+        state[TOP + region] = max(state[TOP + region], top)
+    return grew
+
+
+@compiled_helper
+def _scan(
+    values: NDArray[np.float32], bits: NDArray[np.int32], scales: NDArray[np.float32], slots: NDArray[np.uint16]
+) -> tuple[int, int]:
+    """Keys of the smallest and the largest value, and all slots, which hold if no value is out of its region."""
+    positive, negative = scales[0], scales[1]
+    low, high = KEY_HIGHEST, KEY_LOWEST
+    for index in range(values.size):
+        pattern, value = bits[index], values[index]
+        key = np.int32(pattern ^ ((pattern >> SIGN_SHIFT) & KEY_MASK))
+        low, high = min(low, key), max(high, key)
+        below = value < 0
+        slot = np.int32(abs(value) * (negative if below else positive))
+        slots[index] = np.uint16(slot + (NEGATIVE if below else ZERO))
+    return low, high
+
+
+@compiled_helper
+def _slots(
+    values: NDArray[np.float32], scales: NDArray[np.float32], bounds: NDArray[np.float32], slots: NDArray[np.uint16]
 ) -> None:
-    """Widen a region so that a magnitude fits, and note its bin as the highest in use."""
-    needed = exponent_for(magnitude)
-    if needed > state[EXPONENT + region]:
-        if not few:
-            _flush(lanes, counts, state, region)
-        widen(counts[region], needed - state[EXPONENT + region])
-        state[EXPONENT + region] = needed
-    state[TOP + region] = max(state[TOP + region], bin_of(magnitude, state[EXPONENT + region]))
+    """Slots of finite values, bounds considered."""
+    inner_positive, inner_negative, outer_positive, outer_negative = scales[0], scales[1], scales[2], scales[3]
+    low, high = bounds[0], bounds[1]
+    for index in range(values.size):
+        value = values[index]
+        below = value < 0
+        beyond = (value > high) | (value < low)
+        positive = outer_positive if beyond else inner_positive
+        negative = outer_negative if beyond else inner_negative
+        slot = np.int32(abs(value) * (negative if below else positive))
+        slots[index] = np.uint16(slot + (NEGATIVE if below else ZERO) + (BEYOND if beyond else ZERO))
 
 
-@njit(nogil=True, cache=True)
-def _extrema(bits: NDArray[np.int32]) -> tuple[int, int]:
-    """Keys of the smallest and the largest value."""
+@compiled_helper
+def _finite_extrema(bits: NDArray[np.int32]) -> tuple[int, int]:
+    """Keys of the smallest and the largest finite value."""
     low, high = KEY_HIGHEST, KEY_LOWEST
     for index in range(bits.size):
         pattern = bits[index]
         key = np.int32(pattern ^ ((pattern >> SIGN_SHIFT) & KEY_MASK))
-        low = min(low, key)
-        high = max(high, key)
+        finite = (pattern & KEY_MASK) < INFINITE
+        low = min(low, key if finite else KEY_HIGHEST)
+        high = max(high, key if finite else KEY_LOWEST)
     return low, high
 
 
-@njit(nogil=True, cache=True)
-def _inner_extrema(bits: NDArray[np.int32], low_bound: Any, high_bound: Any) -> tuple[int, int]:
-    """Keys of the smallest value at or above one bound and of the largest at or below the other."""
-    low, high = KEY_HIGHEST, KEY_LOWEST
-    for index in range(bits.size):
-        pattern = bits[index]
-        key = np.int32(pattern ^ ((pattern >> SIGN_SHIFT) & KEY_MASK))
-        low = min(low, key if key >= low_bound else KEY_HIGHEST)
-        high = max(high, key if key <= high_bound else KEY_LOWEST)
-    return low, high
-
-
-@njit(nogil=True, cache=True)
-def _keep_finite(
-    values: NDArray[np.float32], bits: NDArray[np.int32], kept: NDArray[np.float32], kept_bits: NDArray[np.int32]
-) -> int:
+@compiled_helper
+def _keep_finite(values: NDArray[np.float32], bits: NDArray[np.int32], kept: NDArray[np.float32]) -> int:
     """Copy the finite values of a block; returns how many."""
     size = 0
     for index in range(values.size):
         if (bits[index] & KEY_MASK) < INFINITE:
             kept[size] = values[index]
-            kept_bits[size] = bits[index]
             size += 1
     return size
 
 
-@njit(nogil=True, cache=True)
-def _inner_slots(
-    values: NDArray[np.float32],
-    inverse: NDArray[np.float32],
-    slots: NDArray[np.uint16],
-) -> None:
-    """Slots of values none of which lies beyond a bound."""
-    positive, negative = inverse[0], inverse[1]
-    for index in range(values.size):
-        value = values[index]
-        below = value < 0
-        slot = np.int32(abs(value) * (negative if below else positive))
-        slots[index] = np.uint16(slot + (np.int32(BINS) if below else np.int32(0)))
+@compiled_helper
+def _equal_neighbours(slots: NDArray[np.uint16]) -> int:
+    following = slots[1:]
+    equal = np.uint16(0)
+    for index in range(following.size):
+        equal = np.uint16(equal + np.uint16(slots[index] == following[index]))
+    return int(equal)
 
 
-@njit(nogil=True, cache=True)
-def _all_slots(
-    values: NDArray[np.float32],
-    inverse: NDArray[np.float32],
-    bounds: NDArray[np.float32],
-    slots: NDArray[np.uint16],
-) -> None:
-    """Slots of any values."""
-    inner_positive, inner_negative, outer_positive, outer_negative = inverse[0], inverse[1], inverse[2], inverse[3]
-    low, high = bounds[0], bounds[1]
-    for index in range(values.size):
-        value = values[index]
-        below = value < 0
-        beyond = value > high or value < low
-        positive = outer_positive if beyond else inner_positive
-        negative = outer_negative if beyond else inner_negative
-        slot = np.int32(abs(value) * (negative if below else positive))
-        region = (np.int32(BINS) if below else np.int32(0)) + (np.int32(2 * BINS) if beyond else np.int32(0))
-        slots[index] = np.uint16(slot + region)
+@compiled_helper
+def _count_in_one(slots: NDArray[np.uint16], lane: NDArray[np.uint32]) -> None:
+    for index in range(slots.size):
+        lane[slots[index]] += ONE
 
 
-@njit(nogil=True, cache=True)
-def _increment(slots: NDArray[np.uint16], lanes: NDArray[np.uint32]) -> None:
-    """Count each slot, neighbours in different lanes."""
+@compiled_helper
+def _count_in_four(slots: NDArray[np.uint16], lanes: NDArray[np.uint32]) -> None:
+    """Count each slot, neighbours in different lanes; ``slots`` has a multiple of four."""
     lane0, lane1, lane2, lane3 = lanes[0], lanes[1], lanes[2], lanes[3]
-    quads = slots.size // LANES
-    for quad in range(quads):
+    for quad in range(slots.size // LANES):
         start = LANES * quad
         lane0[slots[start]] += ONE
         lane1[slots[start + 1]] += ONE
         lane2[slots[start + 2]] += ONE
         lane3[slots[start + 3]] += ONE
-    for index in range(LANES * quads, slots.size):
-        lane0[slots[index]] += ONE
 
 
-@njit(nogil=True, cache=True)
-def _increment_directly(slots: NDArray[np.uint16], counts: NDArray[np.int64]) -> None:
-    """Count each slot without lanes, where flushing them would cost more than it saves."""
+@compiled_helper
+def _count_directly(slots: NDArray[np.uint16], counts: NDArray[np.int64]) -> None:
     for index in range(slots.size):
         counts[slots[index]] += 1
 
 
-@njit(nogil=True, cache=True)
-def _key_of(bound: Any) -> Any:
-    return np.int32(bound ^ ((bound >> SIGN_SHIFT) & KEY_MASK))
+@compiled_helper
+def _count_slots(
+    slots: NDArray[np.uint16], constant: bool, few: bool, counts: NDArray[np.int64], lanes: NDArray[np.uint32]
+) -> bool:
+    """Count each slot: at once if all are equal, straight where flushing the lanes would cost more than it saves.
 
-
-@njit(nogil=True, cache=True)
-def _count_block(
-    values: NDArray[np.float32],
-    bits: NDArray[np.int32],
-    bounds: NDArray[np.float32],
-    bound_bits: NDArray[np.int32],
-    state: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    lanes: NDArray[np.uint32],
-    slots: NDArray[np.uint16],
-    low: int,
-    high: int,
-    few: bool,
-) -> None:
-    """Count one block of finite values, at most ``BLOCK`` long, whose extrema have the given keys."""
-    low_bound, high_bound = _key_of(bound_bits[0]), _key_of(bound_bits[1])
-    beyond = low < low_bound or high > high_bound
-    inner_low, inner_high = _inner_extrema(bits, low_bound, high_bound) if beyond else (low, high)
-    if MINUS_ZERO <= inner_high <= high_bound:
-        _make_room(max(inner_high, 0), 0, state, counts, lanes, few)
-    if high > high_bound:
-        _make_room(high, 2, state, counts, lanes, few)
-    if low_bound <= inner_low < MINUS_ZERO:
-        _make_room((inner_low ^ KEY_MASK) & KEY_MASK, 1, state, counts, lanes, few)
-    if low < low_bound:
-        _make_room((low ^ KEY_MASK) & KEY_MASK, 3, state, counts, lanes, few)
-    inverse = np.empty(REGIONS, np.float32)
-    for region in range(REGIONS):
-        inverse[region] = math.ldexp(1.0, -state[EXPONENT + region])
-    if beyond:
-        _all_slots(values, inverse, bounds, slots)
-    else:
-        _inner_slots(values, inverse, slots)
+    Otherwise in one lane or, where neighbours are often equal, in all; tells whether in all.
+    """
+    if constant:
+        counts[slots[0]] += slots.size
+        return False
     if few:
-        _increment_directly(slots[: values.size], counts.reshape(-1))
-    else:
-        _increment(slots[: values.size], lanes)
+        _count_directly(slots, counts)
+        return False
+    in_four = _equal_neighbours(slots) * REPEATED > slots.size
+    quads = slots.size // LANES * LANES if in_four else 0
+    _count_in_four(slots[:quads], lanes)
+    _count_in_one(slots[quads:], lanes[0])
+    return in_four
 
 
-@njit(nogil=True, cache=True)
-def _count_run(
+@compiled_helper
+def _needed_room(low: Any, high: Any, bounds: NDArray[np.int32], magnitudes: NDArray[np.int64]) -> bool:
+    """Largest magnitude of each region, -1 for none, from a block's extreme keys; tells whether any is out of bounds.
+
+    Where values lie beyond a bound the bound itself stands for those inside: the clipped tensor's largest value.
+    """
+    low_bound = np.int32(bounds[0] ^ ((bounds[0] >> SIGN_SHIFT) & KEY_MASK))
+    high_bound = bounds[1]
+    magnitudes[0] = max(min(high, high_bound), 0) if high >= MINUS_ZERO else -1
+    magnitudes[1] = (max(low, low_bound) ^ KEY_MASK) & KEY_MASK if low < MINUS_ZERO else -1
+    magnitudes[2] = high if high > high_bound else -1
+    magnitudes[3] = (low ^ KEY_MASK) & KEY_MASK if low < low_bound else -1
+    return bool(high > high_bound or low < low_bound)
+
+
+@compiled_helper
+def _scan_rows(
     values: NDArray[np.float32],
     bits: NDArray[np.int32],
-    bounds: NDArray[np.float32],
-    state: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    lanes: NDArray[np.uint32],
+    start: int,
+    row: int,
+    scales: NDArray[np.float32],
+    channel_low: NDArray[np.int32],
+    channel_high: NDArray[np.int32],
     slots: NDArray[np.uint16],
-    kept: NDArray[np.float32],
-    few: bool,
-) -> tuple[int, int]:
-    """Count a contiguous run; returns the keys of its smallest and largest finite value."""
-    run_low, run_high = KEY_HIGHEST, KEY_LOWEST
-    bound_bits, kept_bits = bounds.view(np.int32), kept.view(np.int32)
-    for start in range(0, values.size, BLOCK):
-        stop = min(start + BLOCK, values.size)
-        block, block_bits = values[start:stop], bits[start:stop]
-        low, high = _extrema(block_bits)
-        if high >= INFINITE or (low < 0 and (low ^ KEY_MASK) & KEY_MASK >= INFINITE):
-            size = _keep_finite(block, block_bits, kept, kept_bits)
-            state[NONFINITE] += block.size - size
-            if size == 0:
-                continue
-            block, block_bits = kept[:size], kept_bits[:size]
-            low, high = _extrema(block_bits)
-        _count_block(block, block_bits, bounds, bound_bits, state, counts, lanes, slots, low, high, few)
-        state[COUNT] += block.size
-        run_low, run_high = min(run_low, low), max(run_high, high)
-    state[LOW], state[HIGH] = min(state[LOW], run_low), max(state[HIGH], run_high)
-    return run_low, run_high
+) -> tuple[int, int, bool]:
+    """Scan a block that begins at index ``start`` of a tensor whose channels lie in rows, piece by piece.
+
+    Returns the keys of the smallest and the largest finite value, and whether all were finite.
+    """
+    low, high, finite = KEY_HIGHEST, KEY_LOWEST, True
+    begin = 0
+    while begin < values.size:
+        number = (start + begin) // row
+        end = min((number + 1) * row - start, values.size)
+        first, last = _scan(values[begin:end], bits[begin:end], scales, slots[begin:end])
+        if last >= INFINITE or first <= ~INFINITE:
+            first, last = _finite_extrema(bits[begin:end])
+            finite = False
+        if channel_low.size:
+            channel = number % channel_low.size
+            channel_low[channel] = min(channel_low[channel], first)
+            channel_high[channel] = max(channel_high[channel], last)
+        low, high = min(low, first), max(high, last)
+        begin = end
+    return low, high, finite
 
 
-@njit(nogil=True, cache=True)
-def _channel_extrema(bits: NDArray[np.int32], channel_low: NDArray[np.int32], channel_high: NDArray[np.int32]) -> None:
-    """Update channel keys from ``bits[outer, channels, inner]``, skipping non-finite values."""
-    for outer in range(bits.shape[0]):
-        for channel in range(bits.shape[1]):
-            for inner in range(bits.shape[2]):
-                pattern = bits[outer, channel, inner]
-                if (pattern & KEY_MASK) < INFINITE:
-                    key = np.int32(pattern ^ ((pattern >> SIGN_SHIFT) & KEY_MASK))
-                    channel_low[channel] = min(channel_low[channel], key)
-                    channel_high[channel] = max(channel_high[channel], key)
+@compiled_helper
+def _channel_extrema(
+    bits: NDArray[np.int32], inner: int, channel_low: NDArray[np.int32], channel_high: NDArray[np.int32]
+) -> None:
+    """Update channel keys from ``bits[outer, channels, inner]`` with short rows, skipping non-finite values."""
+    channels = channel_low.size
+    if inner > 1:
+        for row in range(bits.size // inner):
+            channel = row % channels
+            low, high = _finite_extrema(bits[row * inner : (row + 1) * inner])
+            channel_low[channel] = min(channel_low[channel], low)
+            channel_high[channel] = max(channel_high[channel], high)
+        return
+    for begin in range(0, bits.size, channels):
+        for channel in range(channels):
+            pattern = bits[begin + channel]
+            key = np.int32(pattern ^ ((pattern >> SIGN_SHIFT) & KEY_MASK))
+            finite = (pattern & KEY_MASK) < INFINITE
+            channel_low[channel] = min(channel_low[channel], key if finite else KEY_HIGHEST)
+            channel_high[channel] = max(channel_high[channel], key if finite else KEY_LOWEST)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def count_tensor(
     values: NDArray[np.float32],
     bits: NDArray[np.int32],
+    inner: int,
     bounds: NDArray[np.float32],
     state: NDArray[np.int64],
     counts: NDArray[np.int64],
@@ -312,35 +329,51 @@ def count_tensor(
     slots: NDArray[np.uint16],
     kept: NDArray[np.float32],
 ) -> None:
-    """Count one activation tensor into its accumulator.
+    """Count one activation tensor into its accumulator; fewer than ``2**32`` values.
 
     Args:
-        values: float32 ``[outer, channels, inner]``, C-contiguous.
+        values: float32 ``[outer * channels * inner]``, contiguous.
         bits: the same memory as int32.
-        bounds: float32 ``[2]``: ``low <= 0`` and ``high >= 0``, infinite for none.
+        inner: values of a channel that lie side by side.
+        bounds: float32 ``[2]``: ``low < 0`` and ``high > 0``, infinite for none.
         state: int64 ``[STATE_SIZE]``: finite count, non-finite count, smallest and largest key,
             bin exponents and highest bins in use of the four regions; updated.
         counts: int64 ``[2 or REGIONS, BINS]``, 2 without bounds; updated, a region widened when a larger
             magnitude arrives.
         channel_low: int32 ``[channels]`` keys, updated; length 0 when channels are not tracked.
         channel_high: int32 ``[channels]`` keys, likewise.
-        lanes: uint32 ``[LANES, REGIONS * BINS]`` scratch, zero on entry and on return.
+        lanes: uint32 ``[LANES, LANE_SIZE]`` scratch, zero on entry and on return.
         slots: uint16 ``[BLOCK]`` scratch.
         kept: float32 ``[BLOCK]`` scratch.
     """
-    few = values.size <= FEW
-    if channel_low.size and values.shape[2] >= SHORT_ROW:
-        for outer in range(values.shape[0]):
-            for channel in range(values.shape[1]):
-                row, row_bits = values[outer, channel], bits[outer, channel]
-                low, high = _count_run(row, row_bits, bounds, state, counts, lanes, slots, kept, few)
-                channel_low[channel] = min(channel_low[channel], low)
-                channel_high[channel] = max(channel_high[channel], high)
-    else:
-        _count_run(values.ravel(), bits.ravel(), bounds, state, counts, lanes, slots, kept, few)
-        if channel_low.size:
-            _channel_extrema(bits, channel_low, channel_high)
+    few, in_four, flat = values.size <= FEW, False, counts.reshape(-1)
+    by_rows = channel_low.size > 0 and inner >= SHORT_ROW
+    row = inner if by_rows else max(values.size, 1)
+    row_low, row_high = (channel_low, channel_high) if by_rows else (channel_low[:0], channel_high[:0])
+    magnitudes = np.empty(REGIONS, np.int64)
+    scale_bits = np.empty(REGIONS, np.int32)
+    for region in range(REGIONS):
+        scale_bits[region] = (127 - state[EXPONENT + region]) << 23
+    scales = scale_bits.view(np.float32)
+    for start in range(0, values.size, BLOCK):
+        block, block_bits = values[start : start + BLOCK], bits[start : start + BLOCK]
+        low, high, finite = _scan_rows(block, block_bits, start, row, scales, row_low, row_high, slots)
+        size = block.size
+        if not finite:
+            size = _keep_finite(block, block_bits, kept)
+            state[NONFINITE] += block.size - size
+            block = kept[:size]
+        if size:
+            state[COUNT] += size
+            state[LOW], state[HIGH] = min(state[LOW], low), max(state[HIGH], high)
+            beyond = _needed_room(low, high, bounds.view(np.int32), magnitudes)
+            grew = _make_room(magnitudes, state, counts, lanes, scale_bits, few)
+            if beyond or grew or not finite:
+                _slots(block, scales, bounds, slots)
+            in_four |= _count_slots(slots[:size], low == high, few, flat, lanes)
+    if channel_low.size and not by_rows:
+        _channel_extrema(bits, inner, channel_low, channel_high)
     if not few:
         for region in range(counts.shape[0]):
-            _flush(lanes, counts, state, region)
+            _flush(lanes[: LANES if in_four else 1], counts, state, region)
     state[TOP:] = -1

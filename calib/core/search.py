@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from calib.core.jit import compiled
 
 LEVELS = 128
 """Magnitude levels of INT8: 0 to 127."""
@@ -163,7 +164,7 @@ def _zero_as_neighbour(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return bins
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _divergences(bins: NDArray[np.float64], levels: int, start: int) -> NDArray[np.float64]:
     size = bins.size
     mass = np.zeros(size + 1)
@@ -212,7 +213,7 @@ def _divergence_term_by_term(bins: NDArray[np.float64], kept: int, levels: int) 
     return float(np.sum(p[mask] * np.log(p[mask] / q[mask])))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _squared_errors(counts: NDArray[np.float64], levels: int, start: int) -> NDArray[np.float64]:
     size = counts.size
     mass, first, second = np.zeros(size + 1), np.zeros(size + 1), np.zeros(size + 1)

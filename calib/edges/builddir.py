@@ -16,6 +16,7 @@ from calib.stages.collect import Collected
 PARTIAL = ".partial"
 PROVENANCE = "provenance.json"
 RELEASE = "calibration.cache"
+REPORT = "report.html"
 
 
 class BuildFolder:

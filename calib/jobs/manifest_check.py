@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from calib.core.jpegscan import check_scan
 from calib.edges.files import read_bytes
 from calib.edges.images import read_header, read_picture
 from calib.edges.labels import LabelMap, LabelReader
 from calib.edges.manifest import list_splits, load_dataset
 from calib.edges.manifest.usage import find_unused_labels
-from calib.errors import CalibError, ManifestError
+from calib.errors import CalibError, ImageError, ManifestError
 from calib.jobs.manifest_facts import (
+    MOST_VALUES,
     FileFacts,
     Finding,
     class_pixels,
     file_findings,
+    frequent_values,
     overlap_findings,
     split_findings,
 )
@@ -121,6 +124,12 @@ def summarise(check: SplitCheck) -> dict[str, Any]:
     }
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def inspect(record: ImageRecord, reader: LabelReader | None, class_count: int) -> FileFacts:
     """Decode an image and its label, and note what they are; errors become facts."""
     facts = FileFacts(record, label_file=record.key if (record.label or "").endswith(".json") else record.label or "")
@@ -153,7 +162,7 @@ def _check_split(dataset: Dataset, workers: int | None, progress: Progress) -> S
     class_count = len(dataset.classes.names) if dataset.classes else 0
     with (
         progress.task(f"checking {dataset.split}", len(dataset.records)) as task,
-        ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool,
+        ThreadPoolExecutor(workers or usable_cores()) as pool,
     ):
 
         def work(record: ImageRecord) -> FileFacts:
@@ -201,7 +210,8 @@ def _inspect_label(facts: FileFacts, reader: LabelReader, class_count: int) -> F
         facts,
         label_kind=f"{Path(label).suffix.lower().lstrip('.')} {found.mode}".strip(),
         label_size=(height, width),
-        foreign=found.foreign,
+        foreign=frequent_values(found.foreign, MOST_VALUES),
+        foreign_values=len(found.foreign),
         notes=found.notes,
         pixels=_pixels_of(found, class_count),
     )
@@ -218,6 +228,7 @@ def _inspect_image(facts: FileFacts) -> FileFacts:
         data = read_bytes(path)
         facts = replace(facts, sha256=hashlib.sha256(data).hexdigest())
         header = read_header(path, data)
+        extraneous = _check_jpeg(path, data) if header.kind == "jpeg" else 0
         picture = read_picture(path, data, facts.label_size)
     except CalibError as error:
         return replace(facts, image_error=error)
@@ -229,7 +240,25 @@ def _inspect_image(facts: FileFacts) -> FileFacts:
         orientation=picture.orientation,
         applied=picture.applied,
         trailing=header.trailing,
+        extraneous=extraneous,
     )
+
+
+def _check_jpeg(path: str, data: bytes) -> int:
+    """Extraneous bytes of a JPEG file.
+
+    Raises:
+        ImageError: part of the picture is missing or damaged, which decoders paint over.
+    """
+    scan = check_scan(data)
+    if scan.walked and scan.done < 1:
+        raise ImageError(
+            path,
+            expected="a whole JPEG picture",
+            got=f"data that break off or are damaged after {scan.done:.1%} of it; the rest would be filled in",
+            remedy="copy or download it again, or take it out of the data set",
+        )
+    return scan.extraneous
 
 
 def _with_any_classes(dataset: Dataset) -> Dataset:

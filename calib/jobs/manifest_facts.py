@@ -19,6 +19,8 @@ SUFFIXES = {
 }
 CITYSCAPES_LABEL_IDS = frozenset(range(19, 34))
 CITYSCAPES_CLASSES = 19
+CITYSCAPES_LABELS = 34
+MOST_VALUES = 64
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class FileFacts:
         orientation: EXIF orientation, 1..8.
         applied: whether it was applied.
         trailing: bytes behind the end of the picture.
+        extraneous: bytes inside the picture's data that belong to nothing.
         sha256: hex digest of the image file, empty if unreadable.
         image_error: why the image cannot be used.
         label_kind: mode of the label file, empty if unusable.
@@ -60,7 +63,8 @@ class FileFacts:
         label_file: what names the label in findings: its address, or the image where one file holds all labels.
         label_missing: whether the record names a label that does not exist.
         label_error: why the label cannot be used.
-        foreign: raw label values outside the class table, with pixel counts.
+        foreign: raw label values outside the class table, with pixel counts; the ``MOST_VALUES`` most frequent.
+        foreign_values: how many different ones there are.
         notes: oddities of the label.
         pixels: pixels of each train id, then void.
     """
@@ -71,6 +75,7 @@ class FileFacts:
     orientation: int = 1
     applied: bool = False
     trailing: int = 0
+    extraneous: int = 0
     sha256: str = ""
     image_error: CalibError | None = None
     label_kind: str = ""
@@ -79,6 +84,7 @@ class FileFacts:
     label_missing: bool = False
     label_error: CalibError | None = None
     foreign: Mapping[int, int] = field(default_factory=dict)
+    foreign_values: int = 0
     notes: tuple[str, ...] = ()
     pixels: tuple[int, ...] = ()
 
@@ -91,8 +97,9 @@ def file_findings(facts: FileFacts, split: str) -> Iterator[Finding]:
     if facts.label_error is not None:
         yield _of_error("missing-label" if facts.label_missing else "unusable-label", split, label, facts.label_error)
     if facts.foreign:
-        listed = ", ".join(f"{value} ({count} pixels)" for value, count in sorted(facts.foreign.items())[:8])
-        more = f" and {len(facts.foreign) - 8} more" if len(facts.foreign) > 8 else ""
+        shown = sorted(frequent_values(facts.foreign, 8).items())
+        listed = ", ".join(f"{value} ({count} pixels)" for value, count in shown)
+        more = f" and {facts.foreign_values - len(shown)} more" if facts.foreign_values > len(shown) else ""
         yield Finding(
             "error", "foreign-ids", split, label, f"values outside the class table: {listed}{more}",
             "map them with label_map (void drops them), or correct classes and label_format",
@@ -105,11 +112,21 @@ def file_findings(facts: FileFacts, split: str) -> Iterator[Finding]:
     yield from _oddities(facts, split)
 
 
+def frequent_values(counts: Mapping[int, int], most: int) -> dict[int, int]:
+    """The most frequent values, most frequent first; equally frequent ones by value."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most])
+
+
 def _oddities(facts: FileFacts, split: str) -> Iterator[Finding]:
     key = facts.record.key
     if facts.orientation != 1:
         choice = "applied" if facts.applied else "not applied: only the stored layout has the label's size"
         yield Finding("info", "exif-orientation", split, key, f"EXIF orientation {facts.orientation}, {choice}")
+    if facts.extraneous:
+        yield Finding(
+            "warning", "extraneous-bytes", split, key, f"{facts.extraneous} bytes inside JPEG data belong to nothing",
+            "decoders pass over them; save it again if you can",
+        )  # fmt: skip
     if facts.trailing:
         yield Finding("info", "trailing-bytes", split, key, f"{facts.trailing} bytes behind the end of the picture")
     if facts.kind.endswith("16"):
@@ -146,7 +163,8 @@ def _label_hints(dataset: Dataset, files: Sequence[FileFacts]) -> Iterator[Findi
     count = len(dataset.classes.names) if dataset.classes else 0
     named = any("labelids" in (facts.record.label or "").lower() for facts in files)
     plain = dataset.label_format in ("index", "palette") and not dataset.label_map
-    if plain and count == CITYSCAPES_CLASSES and (named or (foreign and set(foreign) <= CITYSCAPES_LABEL_IDS)):
+    by_value = count == CITYSCAPES_CLASSES and foreign and set(foreign) <= CITYSCAPES_LABEL_IDS
+    if plain and (by_value or (named and 0 < count < CITYSCAPES_LABELS)):
         yield Finding(
             "error", "label-ids", dataset.split, "", "the labels look like Cityscapes labelIds, not trainIds",
             "declare label_format: cityscapes, which maps them, or point labels: at the labelTrainIds files",

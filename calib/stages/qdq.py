@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from calib.core.graph import ConstantReader, Network, Use, analyse
 from calib.core.plan import ActivationQuantizer, PlacementOptions, QuantizationPlan, Target, WeightQuantizer
-from calib.core.quantization import scale_from_amax, weight_amax
+from calib.core.quantization import QUANT_MAX, scale_from_amax, weight_amax
 from calib.core.roles import COMPUTE, is_standard
 from calib.errors import ModelError, StatisticsError
 from calib.stages.convert_opset import convert_opset, opset_of
@@ -225,3 +225,20 @@ def _node(op_type: str, inputs: list[str], output: str, name: str, axis: int | N
     if axis is not None:
         node.attribute.append(helper.make_attribute("axis", axis))
     return node
+
+
+def activation_ranges(model: onnx.ModelProto) -> dict[str, float]:
+    """Read amax (``scale * 127``) of every activation that a Q/DQ model quantizes per tensor, in node order.
+
+    ``quantize_model`` on the float model with these ranges gives the same scales again, to the bit.
+    """
+    network = analyse(model)
+    reader = ConstantReader(model, network)
+    found: dict[str, float] = {}
+    for index in network.order:
+        node = network.nodes[index]
+        if is_standard(node, "QuantizeLinear") and node.inputs[0] not in network.constants:
+            scale = reader.scalar(node.inputs[1])
+            if scale is not None:
+                found[node.inputs[0]] = scale * QUANT_MAX
+    return found

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from calib.core.graph import Network
-from calib.core.plan import REASONS, ConcatInput, QuantizationPlan
+from calib.core.plan import REASONS, ConcatInput, Decision, QuantizationPlan
 from calib.core.roles import COMPUTE
 
 CONCAT_RATIO = 16.0
 """Concatenation inputs whose ranges differ by more than this deserve a warning: 4 of 8 bits are lost."""
+VECTORS = frozenset({"gate", "global_context"})
+ADDITION_REASONS = frozenset(
+    {"broadcast", "element_type", "excluded", "layer_in_float", "no_layer_to_fuse", "no_range", "opset"}
+)
 
 
 @dataclass(frozen=True)
@@ -76,18 +80,23 @@ def _dead_notes(plan: QuantizationPlan, dead_channels: Mapping[str, tuple[int, .
 
 
 def _layer_notes(plan: QuantizationPlan) -> Iterator[Note]:
-    """List layers and additions in float one by one, the operators without INT8 path by reason."""
-    others: dict[str, list[str]] = {}
+    """List layers and additions in float one by one; vectors and operators without INT8 path by reason."""
+    others: dict[tuple[str, str], list[str]] = {}
     for item in plan.with_status("float"):
-        if item.op_type in COMPUTE:
-            yield Note("float_layer", item.label, f"{item.op_type} in float: {item.text}")
-        elif item.op_type in {"Add", "Sum"} and item.reason not in {"gate", "global_context", "pointwise"}:
-            yield Note("float_addition", item.label, f"{item.op_type} in float: {item.text}")
+        code = _float_code(item)
+        if code == "no_int8_path" or item.reason in VECTORS:
+            others.setdefault((code, item.reason), []).append(f"{item.op_type} {item.label}")
         else:
-            others.setdefault(item.reason, []).append(f"{item.op_type} {item.label}")
-    for reason, labels in others.items():
+            yield Note(code, item.label, f"{item.op_type} in float: {item.text}")
+    for (code, reason), labels in others.items():
         shown = ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
-        yield Note("no_int8_path", reason, f"{len(labels)} in float: {REASONS[reason]}: {shown}")
+        yield Note(code, reason, f"{len(labels)} in float: {REASONS[reason]}: {shown}")
+
+
+def _float_code(item: Decision) -> str:
+    if item.op_type in COMPUTE:
+        return "float_layer"
+    return "float_addition" if item.op_type in {"Add", "Sum"} and item.reason in ADDITION_REASONS else "no_int8_path"
 
 
 def _concat_notes(concats: tuple[ConcatInput, ...]) -> Iterator[Note]:

@@ -134,6 +134,13 @@ def test_cityscapes_train_ids_are_recognised(tmp_path, name):
     assert "trainIds already" in label.notes[0]
 
 
+def test_cityscapes_name_and_values_at_odds_are_noted(tmp_path):
+    data = png([[0, 18, 255, 7]])
+    label = read(tmp_path, data, "a_labelIds.png", names=CITYSCAPES, label_format="cityscapes")
+    assert label.ids.tolist() == [[255, 255, 255, 0]]
+    assert label.notes == ("named labelIds, but its values look like trainIds",)
+
+
 COLOURS = ((128, 0, 0), (0, 128, 0), (0, 0, 128))
 
 

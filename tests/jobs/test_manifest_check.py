@@ -92,6 +92,20 @@ def test_unusable_images_are_named_with_the_reason(odd, image, says):
     assert result.to_json()["splits"]["train"]["usable_images"] == 1
 
 
+def test_holes_in_jpeg_data_are_errors_and_junk_is_a_warning(odd):
+    whole = jpeg(np.random.default_rng(0).integers(0, 255, (6, 8, 3)))
+    wide = jpeg(np.random.default_rng(0).integers(0, 255, (60, 80, 3)))
+    odd.add("junk", whole[:-2] + b"\x12\x34\x56" + whole[-2:])
+    odd.add("hole", wide[: len(wide) // 2] + wide[-2:])
+    result = odd.check()
+    (junk,) = found(result, "extraneous-bytes")
+    assert (junk.severity, junk.file) == ("warning", "train/junk.png")
+    assert junk.message.startswith("3 bytes")
+    (hole,) = found(result, "unusable-image")
+    assert hole.file == "train/hole.png"
+    assert "of it; the rest would be filled in" in hole.message
+
+
 def test_lossy_labels_show_their_values(odd):
     odd.add("lossy", label=jpeg(LABEL * 100))
     (finding,) = found(odd.check(), "unusable-label")
@@ -142,6 +156,13 @@ def test_label_ids_where_train_ids_were_meant(tmp_path):
     odd.add("ids", label=png(np.where(LABEL == 1, 26, LABEL)))
     (finding,) = found(odd.check(), "label-ids")
     assert "label_format: cityscapes" in finding.remedy
+
+
+def test_a_photo_as_label_is_summarised(tmp_path):
+    odd = Set(tmp_path, "[{name: a, colour: [0, 0, 0]}]", MANIFEST + "label_format: rgb\n")
+    odd.write("labels/good.png", png(np.random.default_rng(0).integers(0, 256, (6, 8, 3))))
+    (finding,) = found(odd.check(), "foreign-ids")
+    assert finding.message.endswith("and 40 more")
 
 
 def test_train_ids_where_label_ids_were_meant(tmp_path):

@@ -1,4 +1,4 @@
-"""Collecting: exact whatever the order, the workers, the batches, the interruption; and what is derived is exact too."""
+"""Collecting is exact whatever the order, the workers, the batches, the interruption; deriving is exact too."""
 
 from __future__ import annotations
 

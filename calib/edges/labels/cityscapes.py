@@ -28,16 +28,18 @@ def train_id_mapping() -> dict[int, int]:
     return {train: train for train in range(HIGHEST_TRAIN_ID + 1)} | {UNSCORED: UNSCORED, LICENSE_PLATE: UNSCORED}
 
 
-def holds_train_ids(address: str, plane: NDArray[Any]) -> bool:
+def holds_train_ids(address: str, plane: NDArray[Any]) -> tuple[bool, str]:
     """Tell trainIds from labelIds, by the file's name and, where it does not say, by the values.
 
     Values of 19 to 33 occur in labelIds only. 255 occurs in trainIds on every void pixel, and in labelIds only on
     licence plates, which the published files do not hold. A file with neither is taken for labelIds.
+
+    Returns:
+        whether these are trainIds, and a note where that is not what ``label_format: cityscapes`` says.
     """
-    name = PurePosixPath(address.replace("\\", "/")).name.lower()
-    if "labeltrainids" in name:
-        return True
-    if "labelids" in name:
-        return False
     counts = np.bincount(plane.reshape(-1), minlength=256)
-    return bool(counts[UNSCORED] and not counts[HIGHEST_TRAIN_ID + 1 : LABEL_ID_COUNT].any())
+    like_train_ids = bool(counts[UNSCORED] and not counts[HIGHEST_TRAIN_ID + 1 : LABEL_ID_COUNT].any())
+    name = PurePosixPath(address.replace("\\", "/")).name.lower()
+    if "labeltrainids" in name or ("labelids" not in name and like_train_ids):
+        return True, "holds trainIds already, read as such"
+    return False, "named labelIds, but its values look like trainIds" if like_train_ids else ""

@@ -72,10 +72,13 @@ class LabelReader:
     def _read_cityscapes(self, record: ImageRecord, address: str) -> LabelMap:
         del record
         plane = read_index_plane(address)
-        if self._dataset.label_map or not cityscapes.holds_train_ids(address, plane.values):
-            return _mapped(plane, self._tables[_value_count(plane.values)])
-        table = make_table(_value_count(plane.values), cityscapes.train_id_mapping(), len(self._classes.names))
-        return _mapped(plane, table, "holds trainIds already, read as such")
+        length = _value_count(plane.values)
+        if self._dataset.label_map:
+            return _mapped(plane, self._tables[length])
+        train_ids, note = cityscapes.holds_train_ids(address, plane.values)
+        count = len(self._classes.names)
+        table = make_table(length, cityscapes.train_id_mapping(), count) if train_ids else self._tables[length]
+        return _mapped(plane, table, *filter(None, [note]))
 
     def _read_rgb(self, record: ImageRecord, address: str) -> LabelMap:
         del record

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from calib.errors import ManifestError
 
@@ -15,11 +14,11 @@ VARIABLE = re.compile(r"\$(?:(?P<plain>\w+)|\{(?P<name>\w+)(?::-(?P<default>[^}]
 
 def join_address(root: str, address: str) -> str:
     """Join an address with the root it is relative to; absolute and remote addresses stay as they are."""
-    if REMOTE.match(address) or Path(address).is_absolute():
+    if REMOTE.match(address):
         return address
     if REMOTE.match(root):
         return f"{root.rstrip('/')}/{address}"
-    return Path(root, address).as_posix()
+    return os.path.join(root, address.removeprefix("./")).replace(os.sep, "/")  # noqa: PTH118 - called for every image
 
 
 def key_of(root: str, address: str) -> str:
@@ -31,7 +30,7 @@ def key_of(root: str, address: str) -> str:
     """
     if REMOTE.match(address):
         return address.removeprefix(root.rstrip("/") + "/")
-    if not Path(address).is_absolute():
+    if not os.path.isabs(address):  # noqa: PTH117 - called for every image
         return os.path.normpath(address).replace(os.sep, "/")
     relative = os.path.relpath(address, root).replace(os.sep, "/")
     return address.replace(os.sep, "/") if relative.startswith("../") else relative

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calib.types.statistics import DynamicRange, TensorStatistics
 
 Level = Literal["error", "warning", "info"]
-Scale = Literal["linear", "log"]
+Status = Literal["int8", "fused", "follows", "float"]
 
 DEAD = "dead"
 NEVER_OBSERVED = "never observed"
@@ -222,32 +222,43 @@ class Decision:
     Attributes:
         node: node name, or its first output where the node has none.
         op: operator type.
-        quantized: whether its inputs go through Q/DQ.
-        reason: why it stayed float, or what was done (``per-channel axis 0``).
+        status: ``int8``, ``fused`` into an INT8 layer, ``follows`` its neighbours, or ``float``.
+        reason: why; equal reasons are counted together.
+        detail: the tensor or node the reason is about; may be empty.
     """
 
     node: str
     op: str
-    quantized: bool
+    status: Status
     reason: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)
-class ConcatWarning:
-    """A Concat whose inputs differ in range: one shared scale would cost the narrowest ``bits``."""
+class ConcatLoss:
+    """What one input of a Concat would lose by sharing one scale with the others.
+
+    Attributes:
+        node: the Concat.
+        tensor: its input.
+        amax: the input's own range.
+        shared: range of the concatenation.
+        bits: ``log2(shared / amax)``; infinite for a dead input.
+    """
 
     node: str
-    inputs: Mapping[str, float]
+    tensor: str
+    amax: float
+    shared: float
     bits: float
 
 
 @dataclass(frozen=True)
 class DeadChannels:
-    """Weight channels that are all zero, whose scale was floored."""
+    """Channels of a weight that are all zero, whose scales were set to a floor."""
 
     tensor: str
-    dead: int
-    channels: int
+    channels: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -258,21 +269,26 @@ class PlacementSection:
         decisions: one an operator, in network order.
         target: what the placement rules aim at (``trt10``, ``trt11``, ``ort``).
         opset: opset before and after, equal when it was left alone; None when no Q/DQ model was written.
-        concats: Concat nodes whose inputs differ in range.
+        concats: Concat inputs that one shared scale would cost bits.
         dead_channels: weights with floored scales.
-        tensors: float activation tensors of the network; None when no cache was written.
-        covered: how many of them have an entry in the cache.
-        uncovered: tensor name to why it has none.
+        covered: how many float activation tensors have an entry in the cache; None when no cache was written.
+        missing: float activation tensors without entry, and why.
+        exempt: tensors that need none, and why.
     """
 
     decisions: tuple[Decision, ...] = ()
     target: str = ""
     opset: tuple[int, int] | None = None
-    concats: tuple[ConcatWarning, ...] = ()
+    concats: tuple[ConcatLoss, ...] = ()
     dead_channels: tuple[DeadChannels, ...] = ()
-    tensors: int | None = None
-    covered: int = 0
-    uncovered: Mapping[str, str] = field(default_factory=dict)
+    covered: int | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    exempt: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> int | None:
+        """Float activation tensors of the network; None when no cache was written."""
+        return None if self.covered is None else self.covered + len(self.missing)
 
 
 @dataclass(frozen=True)
@@ -281,7 +297,7 @@ class AmountSection:
 
     Attributes:
         images: image counts, ascending.
-        change: series name to the range change at each count, in ``unit``.
+        change: series name to the range change at each count, in ``unit``; nan where there is none.
         tolerance: change below which the ranges count as settled, or None.
         chosen: image count that was taken, or None.
         unit: what a change of 1 is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -86,22 +87,24 @@ def _of_tensors(tensors: tuple[TensorRow, ...]) -> Iterator[Notice]:
 def _of_placement(placement: PlacementSection) -> Iterator[Notice]:
     yield from _of_coverage(placement)
     if placement.concats:
+        joints = len({item.node for item in placement.concats})
         worst = max(placement.concats, key=lambda item: item.bits)
+        cost = f"up to {worst.bits:.1f} bits" if math.isfinite(worst.bits) else "all bits of a dead one"
         yield Notice(
-            "warning",
-            f"{plural(len(placement.concats), 'Concat')} joined ranges of different width",
-            f"One shared scale would cost the narrowest input up to {worst.bits:.1f} bits (at {worst.node}).",
+            "info",
+            f"{plural(joints, 'Concat')} of ranges of different width",
+            f"One shared scale would cost the inputs {cost} (at {worst.node}).",
             "placement",
         )
     if placement.dead_channels:
-        dead = sum(item.dead for item in placement.dead_channels)
+        dead = sum(len(item.channels) for item in placement.dead_channels)
         yield Notice(
             "info",
             f"{plural(dead, 'dead weight channel')} in {plural(len(placement.dead_channels), 'tensor')}",
             "Their scales were set to a floor; the weights are zero, so nothing is lost.",
             "placement",
         )
-    left = Counter(item.reason for item in placement.decisions if not item.quantized)
+    left = Counter(item.reason for item in placement.decisions if item.status == "float")
     if left:
         reasons = [f"{reason or 'no reason given'} ({number})" for reason, number in left.most_common()]
         title = f"{left.total()} of {plural(len(placement.decisions), 'operator')} left float"
@@ -112,12 +115,11 @@ def _of_placement(placement: PlacementSection) -> Iterator[Notice]:
 
 
 def _of_coverage(placement: PlacementSection) -> Iterator[Notice]:
-    if placement.tensors is None or placement.covered >= placement.tensors:
+    if not placement.missing:
         return
-    missing = placement.tensors - placement.covered
     yield Notice(
         "warning",
-        f"{plural(missing, 'float tensor')} without an entry in the cache",
-        "TensorRT runs a layer without a scale in higher precision and says so only in its log.",
+        f"{plural(len(placement.missing), 'float tensor')} without an entry in the cache",
+        f"{listed(list(placement.missing))}. TensorRT runs the layers around in float and says so only in its log.",
         "placement",
     )

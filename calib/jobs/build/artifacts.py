@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import onnx
 
 from calib.core.graph import Network
@@ -17,21 +16,18 @@ from calib.core.trtcache import render
 from calib.edges.builddir import RELEASE, BuildFolder
 from calib.edges.files import sha256_file, write_atomic
 from calib.edges.models import save_model
+from calib.jobs.build.choose import Choice
 from calib.jobs.build.request import BuildRequest
+from calib.jobs.sample import write_selection
 from calib.stages.cachefile import Coverage, cache_entries
 from calib.stages.qdq import QdqResult, quantize_model
 from calib.stages.ranges import BoundCalibrator
 from calib.stages.rangesfile import ranges_document
 from calib.types.progress import Progress
-from calib.types.scores import ScoreTable, Selection
 from calib.types.statistics import DynamicRange, TensorStatistics
 
-PURPOSES: Mapping[str, str] = {
-    RELEASE: "the release artifact: the first calibrator's cache, for TensorRT 10 and older",
-    "selection.jsonl": "the images calibrated on, one a line",
-    "statistics.npz": "statistics of every tensor; those of further images can be merged in",
-    "ranges.json": "every tensor's range by every calibrator",
-}
+SELECTION = "selection.jsonl"
+RELEASE_PURPOSE = "the release artifact: the first calibrator's cache, for TensorRT 10 and older"
 
 
 @dataclass(frozen=True)
@@ -61,24 +57,6 @@ class Written:
     purpose: str
 
 
-def selection_lines(table: ScoreTable, selection: Selection) -> bytes:
-    """``selection.jsonl``: ``image, sha256, sampler, score, rank`` of each chosen image, best first."""
-    digests = table.columns["sha256"]
-    lines = [
-        {
-            "image": table.keys[row],
-            "sha256": str(digests[row]),
-            "sampler": sampler,
-            "score": float(score),
-            "rank": rank,
-        }
-        for rank, (row, score, sampler) in enumerate(
-            zip(selection.rows.tolist(), selection.scores.tolist(), selection.samplers, strict=True), 1
-        )
-    ]
-    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-
-
 def write_variants(
     folder: BuildFolder,
     model: onnx.ModelProto,
@@ -101,7 +79,7 @@ def write_variants(
             variants.append(Variant(calibrator, ranges, coverage, quantized))
             label = calibrator.label
             if not written:
-                written.append(_write(folder, RELEASE, cache, PURPOSES[RELEASE]))
+                written.append(_write(folder, RELEASE, cache, RELEASE_PURPOSE))
             written.append(_write(folder, f"{label}.cache", cache, f"cache of {calibrator.spec}"))
             written += _save(folder.path / f"{label}.qdq.onnx", quantized.model, f"Q/DQ network of {calibrator.spec}")
             task.advance()
@@ -113,19 +91,19 @@ def write_records(
     network: Network,
     statistics: Mapping[str, TensorStatistics],
     variants: Sequence[Variant],
-    selection: bytes,
-    images: Mapping[str, str],
+    choice: Choice,
 ) -> list[Written]:
     """Write the selection, the statistics and every range."""
     calibrators = [variant.calibrator for variant in variants]
     ranges = {variant.calibrator.label: variant.ranges for variant in variants}
     document = ranges_document(network, statistics, ranges, calibrators)
-    contents = {
-        "selection.jsonl": selection,
-        "statistics.npz": pack(statistics, {"images": dict(sorted(images.items()))}),
-        "ranges.json": json_bytes(document),
-    }
-    return [_write(folder, name, data, PURPOSES[name]) for name, data in contents.items()]
+    packed = pack(statistics, {"images": dict(sorted(choice.digests.items()))})
+    write_selection(folder.path / SELECTION, choice.table, choice.selection)
+    return [
+        describe_file(folder.path / SELECTION, "the images calibrated on, one a line"),
+        _write(folder, "statistics.npz", packed, "statistics of every tensor, mergeable"),
+        _write(folder, "ranges.json", json_bytes(document), "every tensor's range by every calibrator"),
+    ]
 
 
 def json_bytes(document: Any) -> bytes:

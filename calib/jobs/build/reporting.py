@@ -7,34 +7,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from calib import __version__
 from calib.core.graph import Network
 from calib.core.plan import REASONS
+from calib.core.scoretable import full_column
 from calib.edges.builddir import RELEASE
+from calib.edges.images import read_picture
+from calib.edges.report.filling import amount_section, distributions_of, placement_section, tensor_rows
 from calib.edges.report.model import (
-    FLOORED,
-    AmountSection,
     BuildReport,
     Command,
-    ConcatWarning,
-    DeadChannels,
-    Decision,
-    Distribution,
     ImagesSection,
     Notice,
     OutputFile,
-    PlacementSection,
     ProvenanceSection,
     Subject,
-    TensorRow,
     Thumbnail,
 )
+from calib.edges.report.thumbnails import thumbnail_jpeg
+from calib.errors import ImageError
 from calib.jobs.build.artifacts import Variant, Written
+from calib.jobs.build.choose import Choice
 from calib.jobs.build.request import BuildRequest
-from calib.stages.amount import TOLERANCE_BITS, Settling
-from calib.stages.rangesfile import describe_derivation
+from calib.stages.amount import Settling
+from calib.stages.sample import distribution
 from calib.types.data import Dataset
 from calib.types.statistics import TensorStatistics
+
+MOST_THUMBNAILS = 200
+"""Pictures a report shows at most; each takes about 8 KB."""
 
 HEAVY_CLIPPING = 0.05
 """A calibrator that clips more than this share of a tensor is worth a look."""
@@ -49,10 +52,7 @@ class BuildFacts:
     network: Network
     statistics: Mapping[str, TensorStatistics]
     variants: Sequence[Variant]
-    thumbnails: Sequence[Thumbnail]
-    distributions: Sequence[Distribution]
-    sampler_notes: Sequence[str]
-    chosen: int
+    choice: Choice
     settling: Settling | None
     files: Sequence[Written]
     provenance: Mapping[str, Mapping[str, str]]
@@ -60,19 +60,53 @@ class BuildFacts:
 
 def make_report(facts: BuildFacts) -> BuildReport:
     """Fill the report."""
+    first = facts.variants[0]
+    ranges = {variant.calibrator.label: variant.ranges for variant in facts.variants}
+    chosen = len(facts.choice.selection.rows)
     return BuildReport(
         subject=_subject(facts),
         notices=tuple(notices(facts)),
-        images=ImagesSection(tuple(facts.distributions), tuple(facts.thumbnails), tuple(facts.sampler_notes)),
-        tensors=tuple(_rows(facts)),
-        placement=_placement(facts),
-        amount=_amount(facts),
+        images=_images(facts),
+        tensors=tensor_rows(facts.network, facts.statistics, ranges, first.coverage),
+        placement=placement_section(first.quantized, first.coverage),
+        amount=None if facts.settling is None else amount_section(facts.settling, chosen),
         provenance=ProvenanceSection(
             facts.provenance,
             tuple(OutputFile(item.name, item.size, item.purpose, item.sha256) for item in facts.files),
             tuple(_commands(facts)),
         ),
     )
+
+
+def _images(facts: BuildFacts) -> ImagesSection:
+    choice = facts.choice
+    spread = distribution(choice.table, choice.selection.rows)
+    return ImagesSection(distributions_of(spread), tuple(_thumbnails(choice)), choice.notes)
+
+
+def _thumbnails(choice: Choice) -> Iterator[Thumbnail]:
+    table, paths = choice.table, choice.table.columns["path"]
+    names = {"luma": "luma_mean", "dark": "dark_share", "small objects": "small_count"}
+    columns = {label: full_column(table, name) for label, name in names.items() if name in table.columns}
+    rows = choice.selection.rows.tolist()[:MOST_THUMBNAILS]
+    for rank, row in enumerate(rows, 1):
+        scores = {label: float(column[row]) for label, column in columns.items() if np.isfinite(column[row])}
+        yield Thumbnail(
+            key=table.keys[row],
+            picture=_picture(str(paths[row])),
+            rank=rank,
+            sampler=choice.selection.samplers[rank - 1],
+            score=float(choice.selection.scores[rank - 1]),
+            scores=scores,
+        )
+
+
+def _picture(address: str) -> bytes:
+    """A thumbnail, or nothing if the image is not there any more."""
+    try:
+        return thumbnail_jpeg(read_picture(address).pixels)
+    except ImageError:
+        return b""
 
 
 def _subject(facts: BuildFacts) -> Subject:
@@ -82,7 +116,7 @@ def _subject(facts: BuildFacts) -> Subject:
         data=facts.dataset.name,
         split=facts.dataset.split,
         samplers=tuple(request.samplers),
-        images=facts.chosen,
+        images=len(facts.choice.selection.rows),
         population=len(facts.dataset.records),
         calibrators=tuple(variant.calibrator.label for variant in facts.variants),
         tensorrt=request.trt_version,
@@ -93,7 +127,7 @@ def _subject(facts: BuildFacts) -> Subject:
 
 def notices(facts: BuildFacts) -> Iterator[Notice]:
     """What the reader must know before relying on the result."""
-    for note in facts.sampler_notes:
+    for note in facts.choice.notes:
         yield Notice("warning", note, section="images")
     coverage = facts.variants[0].coverage
     dead = [name for name in coverage.dead if facts.statistics[name].count]
@@ -122,74 +156,6 @@ def _clipping(facts: BuildFacts) -> Iterator[Notice]:
         if heavy:
             title = f"{variant.calibrator.label} clips more than {HEAVY_CLIPPING:.0%} of {len(heavy)} tensors"
             yield Notice("warning", f"{title}: {_few(heavy)}", "Compare it with the others on data.", "ranges")
-
-
-def _rows(facts: BuildFacts) -> Iterator[TensorRow]:
-    floored = set(facts.variants[0].coverage.floored)
-    for activation in facts.network.activations:
-        if activation.name not in facts.statistics:
-            continue
-        derivation = activation.derivation
-        flags = (("derived",) if derivation else ()) + ((FLOORED,) if activation.name in floored else ())
-        yield TensorRow.from_statistics(
-            facts.statistics[activation.name],
-            activation.op_type,
-            {variant.calibrator.label: variant.ranges[activation.name] for variant in facts.variants},
-            flags,
-            f"follows from {describe_derivation(derivation)}" if derivation else "",
-        )
-
-
-def _placement(facts: BuildFacts) -> PlacementSection:
-    first = facts.variants[0]
-    plan, coverage = first.quantized.plan, first.coverage
-    uncovered = dict.fromkeys(coverage.never_observed, "never observed")
-    return PlacementSection(
-        decisions=tuple(
-            Decision(item.label, item.op_type, item.status in ("int8", "fused"), item.text) for item in plan.decisions
-        ),
-        target=plan.target,
-        opset=first.quantized.opset,
-        concats=tuple(_concats(first)),
-        dead_channels=tuple(
-            DeadChannels(name, len(channels), _channels(first, facts.network, name))
-            for name, channels in first.quantized.dead_channels.items()
-        ),
-        tensors=len(coverage.covered) + len(uncovered),
-        covered=len(coverage.covered),
-        uncovered=uncovered,
-    )
-
-
-def _concats(variant: Variant) -> Iterator[ConcatWarning]:
-    inputs: dict[str, dict[str, float]] = {}
-    bits: dict[str, float] = {}
-    for item in variant.quantized.plan.concats:
-        inputs.setdefault(item.node, {})[item.tensor] = item.amax
-        bits[item.node] = max(bits.get(item.node, 0.0), item.bits)
-    for node, ranges in inputs.items():
-        yield ConcatWarning(node, ranges, bits[node])
-
-
-def _channels(variant: Variant, network: Network, weight: str) -> int:
-    axis = next((item.axis for item in variant.quantized.plan.weights if item.tensor == weight), None)
-    shape = network.shapes.get(weight)
-    length = shape[axis] if shape and axis is not None else None
-    return length or len(variant.quantized.dead_channels[weight])
-
-
-def _amount(facts: BuildFacts) -> AmountSection | None:
-    settling = facts.settling
-    if settling is None:
-        return None
-    outcome = "The ranges settled" if settling.settled else "The ranges had not settled when the images ran out"
-    return AmountSection(
-        images=settling.images[1:],
-        change={label: moves[1:] for label, moves in settling.change.items()},
-        tolerance=TOLERANCE_BITS,
-        chosen=facts.chosen,
-        note=f"{outcome}: change of the 95th percentile of the tensors against the step before.",
-    )
 
 
 def _commands(facts: BuildFacts) -> Iterator[Command]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import onnx
 from calib.core.expose import expose
 from calib.core.graph import Network, analyse
 from calib.core.plugins import parse_spec
-from calib.edges.builddir import PROVENANCE, RELEASE, BuildFolder
+from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, BuildFolder
 from calib.edges.feeds import FeedReader
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset, require_preprocess
@@ -24,15 +24,13 @@ from calib.edges.report.page import render_build_report
 from calib.edges.runners.ort import OrtRunner
 from calib.jobs.build.artifacts import (
     Variant,
-    Written,
     describe_file,
     json_bytes,
-    selection_lines,
     write_records,
     write_variants,
 )
 from calib.jobs.build.choose import Choice, choose_images
-from calib.jobs.build.reporting import BuildFacts, make_report, provenance_groups
+from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, collection_fingerprint
 from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.collect import Collected, Collector
@@ -63,6 +61,18 @@ class BuildResult:
     reused: bool
     variants: Sequence[Variant] = ()
 
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """What to tell people, as name and text."""
+        images = len(self.provenance["images"])
+        yield "build", f"{self.folder}{' (finished before; nothing was done)' if self.reused else ''}"
+        yield "images", f"{images} by {', '.join(item['spec'] for item in self.provenance['samplers'])}"
+        for item in self.provenance["calibrators"]:
+            yield item["name"], f"{item['name']}.cache, {item['name']}.qdq.onnx"
+        for variant in self.variants[:1]:
+            yield "placement", placement_summary(variant)
+        yield "release", str(self.folder / RELEASE)
+        yield "report", str(self.folder / REPORT)
+
 
 def build(request: BuildRequest, progress: Progress) -> BuildResult:
     """Run a build, or go on with an interrupted one.
@@ -87,7 +97,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         return BuildResult(folder.path, finished, reused=True)
     if folder.begin(collection):
         progress.note(f"going on with the build that was interrupted in {folder.path}")
-    choice = choose_images(request, dataset, network, folder, progress)
+    choice = choose_images(request, dataset, folder, progress)
     job = _Job(request, dataset, model, network, bindings, folder, choice, calibrators, progress)
     collected, ranges, settling = job.calibrate()
     return job.write(collected, ranges, settling, fingerprint, started)
@@ -179,10 +189,7 @@ class _Job:
         variants, written = write_variants(
             self.folder, self.model, self.network, self.request, calibrated, collected.statistics, self.progress
         )
-        lines = selection_lines(choice.table, choice.selection)
-        written += write_records(
-            self.folder, self.network, collected.statistics, variants, lines, choice.chosen_digests
-        )
+        written += write_records(self.folder, self.network, collected.statistics, variants, choice)
         document = self._provenance(fingerprint, choice)
         facts = BuildFacts(
             request=self.request,
@@ -195,7 +202,7 @@ class _Job:
             files=written,
             provenance=provenance_groups(document),
         )
-        report = self.folder.path / "report.html"
+        report = self.folder.path / REPORT
         write_atomic(report, render_build_report(make_report(facts)))
         written.append(describe_file(report, "the report to look at"))
         document["outputs"] = {item.name: item.sha256 for item in written}
@@ -215,6 +222,6 @@ class _Job:
             "samplers": list(choice.samplers),
             "seed": self.request.seed,
             "preprocess": fingerprint["preprocess"],
-            "images": dict(sorted(choice.chosen_digests.items())),
+            "images": dict(sorted(choice.digests.items())),
             "host": host(),
         }

@@ -12,7 +12,7 @@ from calib.edges.report.model import (
     AmountSection,
     BuildReport,
     Command,
-    ConcatWarning,
+    ConcatLoss,
     DeadChannels,
     Decision,
     Distribution,
@@ -211,41 +211,30 @@ def realistic_images(n: int = 100, seed: int = 5) -> ImagesSection:
 
 def realistic_placement(tensors: int = 240) -> PlacementSection:
     """Decisions of a DeepLab-like network."""
-    done = [
-        Decision(f"/encoder/features.{index // 4}/Conv_{index}", "Conv", True, "per-channel, axis 0")
-        for index in range(74)
+    gate = "squeeze-and-excitation gate: one position per image, nothing to gain and much to lose"
+    decisions = [Decision(f"/encoder/features.{index // 4}/Conv_{index}", "Conv", "int8") for index in range(74)]
+    decisions += [Decision(f"/encoder/features.{index}/Relu", "Relu", "fused") for index in range(52)]
+    decisions += [Decision(f"/decoder/Reshape_{index}", "Reshape", "follows") for index in range(6)]
+    decisions += [Decision(f"/encoder/se.{index}/Mul", "Mul", "float", gate) for index in range(11)]
+    decisions += [Decision(f"/encoder/se.{index}/Pool", "GlobalAveragePool", "float", gate) for index in range(11)]
+    decisions += [
+        Decision(f"/decoder/up.{index}/Resize", "Resize", "float", "interpolation runs in float", f"/up.{index}/out")
+        for index in range(4)
     ]
-    kept = [
-        *(Decision(f"/encoder/se.{index}/Mul", "Mul", False, "SE gate") for index in range(11)),
-        *(
-            Decision(f"/encoder/se.{index}/GlobalAveragePool", "GlobalAveragePool", False, "SE gate")
-            for index in range(11)
-        ),
-        *(
-            Decision(f"/decoder/up.{index}/ConvTranspose", "ConvTranspose", False, "per-channel axis unsettled")
-            for index in range(4)
-        ),
-        Decision("/head/Conv", "Conv", False, "logits layer"),
-        Decision("/head/Softmax", "Softmax", False, "softmax and normalisation"),
-    ]
+    decisions.append(Decision("/head/Conv", "Conv", "float", "last layer before a graph output"))
+    decisions.append(Decision("/head/Softmax", "Softmax", "float", "exponentials need more than 8 bits"))
     return PlacementSection(
-        tuple(done + kept),
+        tuple(decisions),
         "trt10",
         (11, 13),
         (
-            ConcatWarning(
-                "/decoder/Concat_2",
-                {"/decoder/up.2/Relu_output_0": 2.8, "/encoder/features.3/Relu_output_0": 14.4},
-                2.362,
-            ),
+            ConcatLoss("/decoder/Concat_2", "/decoder/up.2/Relu_output_0", 2.8, 14.4, 2.362),
+            ConcatLoss("/decoder/Concat_2", "/aspp/convs.4/Relu_output_0", 0.0, 14.4, math.inf),
         ),
-        (DeadChannels("encoder.features.7.conv.weight", 3, 96), DeadChannels("aspp.convs.4.weight", 1, 256)),
-        tensors,
+        (DeadChannels("encoder.features.7.conv.weight", (3, 17, 80)), DeadChannels("aspp.convs.4.weight", (255,))),
         tensors - 2,
-        {
-            "/decoder/Unsqueeze_3_output_0": "integer input",
-            "(Unnamed Layer* 88) [Constant]_output": "constant TensorRT names itself",
-        },
+        {"/aux/Sigmoid_output_0": "never observed", "/aux/Conv_output_0": "never observed"},
+        {f"/decoder/Shape_{index}_output_0": "shape arithmetic" for index in range(14)},
     )
 
 

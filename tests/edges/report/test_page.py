@@ -95,7 +95,11 @@ def hostile_report() -> BuildReport:
         ),
         (row(HOSTILE, op=HOSTILE, flags=(HOSTILE,), note=HOSTILE, ranges={HOSTILE: RangeCell(2.0, 0.1)}),),
         PlacementSection(
-            (Decision(HOSTILE, HOSTILE, False, HOSTILE),), HOSTILE, uncovered={HOSTILE: HOSTILE}, tensors=2, covered=1
+            (Decision(HOSTILE, HOSTILE, "float", HOSTILE, HOSTILE),),
+            HOSTILE,
+            covered=1,
+            missing={HOSTILE: HOSTILE},
+            exempt={HOSTILE: HOSTILE},
         ),
         AmountSection((1, 2), {HOSTILE: (2.0, 1.0)}, 0.5, 2, HOSTILE, HOSTILE),
         ProvenanceSection(
@@ -264,9 +268,16 @@ def test_statistics_fill_a_row() -> None:
 
 def test_placement_counts_and_reasons(realistic: bytes) -> None:
     text = re.sub(r"\s+", " ", Page(realistic).text)
-    assert "quantized 74" in text
-    assert "float: SE gate 22 GlobalAveragePool 11, Mul 11" in text
-    assert "28 of 102 operators left float" in text
+    assert "INT8 74 Conv 74" in text
+    assert "fused into an INT8 layer 52 Relu 52" in text
+    assert "much to lose 22 GlobalAveragePool 11, Mul 11" in text
+    assert "28 of 160 operators left float" in text
+    assert "Operators in INT8 126 of 160" in text
+    assert "Cache covers 238 of 240" in text
+    assert "2.8 14.4 2.36" in text
+    assert "0 14.4 dead" in text
+    assert "encoder.features.7.conv.weight 3 3, 17, 80" in text
+    assert "shape arithmetic 14 tensors" in text
     assert "2 float tensors without an entry in the cache" in text
 
 

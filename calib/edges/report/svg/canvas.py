@@ -16,6 +16,9 @@ CHARACTER = 6.1
 """Mean advance of a character at 11 px, for laying labels out without a font engine."""
 
 
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 @dataclass(frozen=True)
 class About:
     """What a chart is, for people who do not see it.
@@ -208,6 +211,11 @@ def tick_text(value: float) -> str:
         mantissa, _, power = f"{value:.3g}".partition("e")
         return f"{mantissa}e{int(power)}" if power else mantissa
     return f"{value:.6g}"
+
+
+def power_text(power: int) -> str:
+    """Write a power of ten: 1, 10, 100, then 10³, 10⁴ and on."""
+    return str(10**power) if power < 3 else "10" + str(power).translate(_SUPERSCRIPTS)
 
 
 def x_axis(frame: Frame, axis: Axis, ticks: Sequence[float], caption: str) -> str:

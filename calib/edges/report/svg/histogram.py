@@ -19,11 +19,11 @@ from calib.edges.report.svg.canvas import (
     element,
     label,
     nice_ticks,
+    power_text,
     segment,
     series,
     shorten,
     text_width,
-    tick_text,
     x_axis,
     y_axis,
 )
@@ -125,7 +125,7 @@ def _count_grid(frame: Frame, y: Axis) -> str:
     decades = int(math.log10(max(y.high, 1.0)))
     step = max(1, math.ceil(decades / 4))
     ticks = [10.0**power for power in range(0, decades + 1, step)]
-    return y_axis(frame, y, ticks, [tick_text(tick) for tick in ticks])
+    return y_axis(frame, y, ticks, [power_text(int(math.log10(tick) + 0.5)) for tick in ticks])
 
 
 def _area(counts: NDArray[np.int64], width: float, x: Axis, y: Axis, base: float) -> str:

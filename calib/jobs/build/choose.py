@@ -1,0 +1,125 @@
+"""Scan the split and choose the calibration images."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from calib.core.plugins import bind_arguments, find_plugin, parse_spec
+from calib.core.scoretable import take_rows
+from calib.edges.builddir import BuildFolder
+from calib.edges.manifest import load_dataset
+from calib.edges.plugins import all_samplers
+from calib.errors import UsageError
+from calib.jobs.build.request import BuildRequest
+from calib.jobs.scan import scan
+from calib.stages.amount import MOST
+from calib.stages.sample import GIVEN, choose, refuse_shared, shared_images
+from calib.types.data import Dataset
+from calib.types.parameters import PluginSpec
+from calib.types.progress import Progress
+from calib.types.scores import ScoreTable, Selection
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen images.
+
+    Attributes:
+        table: scores of every image of the split.
+        selection: the chosen rows, best first.
+        samplers: each sampler's spec and full parameters.
+        notes: what scan and samplers had to say.
+    """
+
+    table: ScoreTable
+    selection: Selection
+    samplers: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of the chosen images, best first."""
+        return [self.table.keys[row] for row in self.selection.rows]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Sha256 of the chosen images by key."""
+        return {self.table.keys[row]: str(self.table.columns["sha256"][row]) for row in self.selection.rows}
+
+    def limited_to(self, keys: Collection[str]) -> Choice:
+        """The same choice without the images that were not needed."""
+        kept = [place for place, key in enumerate(self.keys) if key in keys]
+        selection = replace(
+            self.selection,
+            rows=self.selection.rows[kept],
+            scores=self.selection.scores[kept],
+            samplers=tuple(self.selection.samplers[place] for place in kept),
+        )
+        return replace(self, selection=selection)
+
+
+def choose_images(request: BuildRequest, dataset: Dataset, folder: BuildFolder, progress: Progress) -> Choice:
+    """Scan the split, let the samplers choose, and check that nothing is shared with the evaluation split.
+
+    Raises:
+        UsageError: an unknown sampler or argument.
+        ImageError: images that cannot be used; all are named.
+        LeakError: a chosen image occurs in the evaluation split.
+    """
+    registry = all_samplers()
+    specs = [parse_spec(text) for text in request.samplers]
+    described = tuple(_described(spec, registry) for spec in specs)
+    scanned = scan(dataset, folder.partial / "index.parquet", progress=progress, workers=request.workers)
+    table = scanned.table
+    wanted = auto_limit(len(table)) if request.num_images == "auto" else request.num_images
+    selection = choose(table, specs, registry, wanted, request.seed)
+    for note in (*scanned.notes, *selection.notes):
+        progress.warn(note)
+    if request.num_images == "auto":
+        selection = _shuffled(selection, request.seed)
+    choice = Choice(table, selection, described, (*scanned.notes, *selection.notes))
+    if request.evaluation_split is not None:
+        _refuse_leaks(request, choice, folder, progress)
+    return choice
+
+
+def auto_limit(population: int) -> int:
+    """Most images that ``--num-images auto`` takes: half of the split, so that a sampler still has a choice."""
+    return min(max(population // 2, min(population, 64)), MOST)
+
+
+def _described(spec: PluginSpec, registry: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = find_plugin("sampler", spec.name, registry)
+    return {"spec": str(spec), "parameters": bind_arguments("sampler", spec, function, GIVEN)}
+
+
+def _shuffled(selection: Selection, seed: int) -> Selection:
+    """The same images in random order, so that any first part of them represents the whole."""
+    order = np.random.default_rng(seed).permutation(len(selection.rows))
+    return replace(
+        selection,
+        rows=selection.rows[order],
+        scores=selection.scores[order],
+        samplers=tuple(selection.samplers[place] for place in order),
+    )
+
+
+def _refuse_leaks(request: BuildRequest, choice: Choice, folder: BuildFolder, progress: Progress) -> None:
+    """Compare the chosen images with those of the evaluation split."""
+    split = str(request.evaluation_split)
+    if split == request.split:
+        raise UsageError(
+            f"--evaluation-split {split}",
+            expected="another split than the one calibrated on",
+            got=f"--split {request.split}",
+            remedy="calibrate on training images and evaluate on others",
+        )
+    others = load_dataset(request.data, split, request.root, request.preprocess)
+    index = folder.partial / "evaluation-index.parquet"
+    table = scan(others, index, progress=progress, workers=request.workers).table
+    chosen = take_rows(choice.table, np.sort(choice.selection.rows))
+    refuse_shared(shared_images(chosen, table), "the calibration images", f"split {split}")
