@@ -65,9 +65,7 @@ def count_objects(objects: Objects, classes: int) -> NDArray[np.int64]:
     return _by_band(objects, classes, np.ones_like(objects.area), objects.area)
 
 
-def count_found(
-    objects: Objects, label: NDArray[Any], predicted: NDArray[Any], classes: int
-) -> NDArray[np.int64]:
+def count_found(objects: Objects, label: NDArray[Any], predicted: NDArray[Any], classes: int) -> NDArray[np.int64]:
     """Count found objects, and the right pixels in all objects, int64 ``[2, bands, K]``.
 
     Args:

@@ -6,6 +6,7 @@ all that metrics, slices and intervals need: no forward pass is repeated for a n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calib.core.bootstrap import Counts
 from calib.core.smallobjects import BANDS
 
 Shape = tuple[int, ...]
@@ -105,3 +107,76 @@ def to_dense(sparse: Sparse, length: int) -> NDArray[np.int64]:
     vector = np.zeros(length, np.int64)
     vector[sparse.cells] = sparse.counts
     return vector
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The vectors of many images, sparse, one behind the other.
+
+    Attributes:
+        start: int64 ``[N + 1]``, where each image's cells begin.
+        cells: uint32, places of the non-zero counts.
+        counts: int64, the counts.
+    """
+
+    start: NDArray[np.int64]
+    cells: NDArray[np.uint32]
+    counts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.start) - 1
+
+    def image(self, row: int) -> Sparse:
+        """The vector of one image."""
+        place = slice(int(self.start[row]), int(self.start[row + 1]))
+        return Sparse(self.cells[place], self.counts[place])
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """Image of each cell."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+
+def stack(vectors: Sequence[Sparse]) -> Stack:
+    """Put vectors behind one another."""
+    start = np.zeros(len(vectors) + 1, np.int64)
+    np.cumsum([item.cells.size for item in vectors], out=start[1:])
+    cells = [item.cells for item in vectors] or [np.empty(0, np.uint32)]
+    counts = [item.counts for item in vectors] or [np.empty(0, np.int64)]
+    return Stack(start, np.concatenate(cells), np.concatenate(counts))
+
+
+def image_part(stacked: Stack, layout: Layout, name: str) -> NDArray[np.int64]:
+    """Fill a part of every image, int64 ``[N, *shape]``; for parts that are small."""
+    place, shape = layout.places[name]
+    own = (stacked.cells >= place.start) & (stacked.cells < place.stop)
+    length = place.stop - place.start
+    filled = np.zeros(len(stacked) * length, np.int64)
+    filled[stacked.owners[own] * length + (stacked.cells[own].astype(np.int64) - place.start)] = stacked.counts[own]
+    return filled.reshape(len(stacked), *shape)
+
+
+def matrix_counts(stacked: Stack, layout: Layout, name: str) -> Counts:
+    """Right, labelled and predicted pixels of every image from its confusion matrix, never filling a matrix."""
+    place, shape = layout.places[name]
+    own = (stacked.cells >= place.start) & (stacked.cells < place.stop)
+    owners, counts = stacked.owners[own], stacked.counts[own]
+    label, guess = np.divmod(stacked.cells[own].astype(np.int64) - place.start, shape[1])
+    known = guess < shape[0]
+
+    def summed(kept: NDArray[np.bool_], classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        total = np.zeros(len(stacked) * shape[0], np.int64)
+        np.add.at(total, owners[kept] * shape[0] + classes[kept], counts[kept])
+        return total.reshape(len(stacked), shape[0])
+
+    return Counts(summed(label == guess, label), summed(np.ones_like(known), label), summed(known, guess))
+
+
+def total_part(stacked: Stack, layout: Layout, name: str) -> NDArray[np.int64]:
+    """Sum a part over all images, int64 of its shape."""
+    place, shape = layout.places[name]
+    own = (stacked.cells >= place.start) & (stacked.cells < place.stop)
+    total = np.zeros(place.stop - place.start, np.int64)
+    np.add.at(total, stacked.cells[own].astype(np.int64) - place.start, stacked.counts[own])
+    return total.reshape(shape)

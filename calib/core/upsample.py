@@ -131,9 +131,7 @@ def _blend(low: NDArray[Any], high: NDArray[Any], weight: NDArray[Any]) -> NDArr
 
 
 @njit(nogil=True, cache=True)
-def _stretch(
-    logits: Any, bits: Any, row: int, low: Any, high: Any, weight: Any, direct: bool, stretched: Any
-) -> Any:
+def _stretch(logits: Any, bits: Any, row: int, low: Any, high: Any, weight: Any, direct: bool, stretched: Any) -> Any:
     """Stretch one source row of all classes to the label's width; returns the bits of its largest magnitude."""
     largest = np.int32(0)
     for channel in range(logits.shape[0]):
@@ -151,9 +149,7 @@ def _stretch(
 
 
 @njit(nogil=True, cache=True)
-def _best_of_row(
-    stretched: Any, above: int, below: int, share: Any, channels: int, leaders: Any, winner: Any
-) -> None:
+def _best_of_row(stretched: Any, above: int, below: int, share: Any, channels: int, leaders: Any, winner: Any) -> None:
     """Blend two stretched rows class by class; keeps the best and the second-best value and the best class.
 
     All rows lie in one array, and both values in another: with few arrays the loops become vector instructions.
@@ -210,7 +206,7 @@ def _predict(
     low, high, weight = horizontal
     width = predicted.shape[1]
     narrow = weight.astype(np.float32)
-    direct = low[width - 1] - low[0] == width - 1 and np.all(weight == 0.0)
+    direct = bool(low[width - 1] - low[0] == width - 1 and weight.max() == 0.0)
     stretched = np.empty((2, channels, width), np.float32)
     held = np.full(2, -1, np.int64)
     magnitude = np.zeros(2, np.int32)
