@@ -93,6 +93,8 @@ def draw(units: int, resamples: int, seed: int) -> Iterator[Floats]:
 
 def resampled_iou(counts: Counts, resamples: int, seed: int) -> Floats:
     """IoU of each class in every resample, ``[resamples, K]``; the same draws for the same seed and image count."""
+    if not len(counts.right):
+        return np.full((1, counts.right.shape[1]), np.nan)
     stacked = np.concatenate([counts.right, counts.labelled, counts.predicted], axis=1).astype(np.float64)
     parts = []
     for drawn in draw(len(stacked), resamples, seed):
@@ -117,7 +119,13 @@ def intervals(values: Floats, mean: float, resampled: Floats, counts: Counts, le
         None if math.isnan(value) else _interval(float(value), resampled[:, place], int(held), scored, level)
         for place, (value, held) in enumerate(zip(values, holders, strict=True))
     )
-    return Resampled(_interval(mean, mean_iou(resampled), scored, scored, level), classes)
+    return Resampled(mean_interval(mean, resampled, counts, level), classes)
+
+
+def mean_interval(mean: float, resampled: Floats, counts: Counts, level: float = LEVEL) -> Interval:
+    """Interval of the mean over classes alone; arguments as :func:`intervals`."""
+    scored = int(np.count_nonzero(counts.labelled.sum(axis=1)))
+    return _interval(mean, mean_iou(resampled), scored, scored, level)
 
 
 def compare(reference: Counts, candidate: Counts, resamples: int, seed: int, level: float = LEVEL) -> Resampled:
@@ -131,19 +139,9 @@ def compare(reference: Counts, candidate: Counts, resamples: int, seed: int, lev
         level: of the intervals.
     """
     before, after = reference.iou(), candidate.iou()
-    if len(reference.right):
-        drawn = 100 * (resampled_iou(candidate, resamples, seed) - resampled_iou(reference, resamples, seed))
-    else:
-        drawn = np.full((1, len(before)), np.nan)
+    drawn = 100 * (resampled_iou(candidate, resamples, seed) - resampled_iou(reference, resamples, seed))
     mean = 100 * float(mean_iou(after) - mean_iou(before))
     return intervals(100 * (after - before), mean, drawn, reference, level)
-
-
-def estimate(counts: Counts, resamples: int, seed: int, level: float = LEVEL) -> Resampled:
-    """IoU of one network with intervals, 0..1."""
-    iou = counts.iou()
-    drawn = resampled_iou(counts, resamples, seed) if len(counts.right) else np.full((1, len(iou)), np.nan)
-    return intervals(iou, float(mean_iou(iou)), drawn, counts, level)
 
 
 def images_to_see(interval: Interval, images: int, points: float = 0.1) -> int | None:

@@ -20,8 +20,11 @@ from calib.core.upsample import Sampling, predict_binary, predict_classes, predi
 from calib.errors import ModelError, UsageError
 
 Kind = Literal["scores", "binary", "ids"]
-PASSING = frozenset({"Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "QuantizeLinear"})
-PASSING_TOO = frozenset({"DequantizeLinear", "Resize", "Upsample", "Slice", "Pad", "Concat", "Dropout"})
+PASSING = frozenset(
+    {"Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "QuantizeLinear"}
+    | {"DequantizeLinear", "Resize", "Upsample", "Slice", "Pad", "Dropout"}
+)
+"""Operators that leave the meaning of numbers as it is."""
 SIGMOIDS = frozenset({"Sigmoid", "HardSigmoid"})
 FOREIGN_LISTED = 16
 """Foreign ids listed at most; an output that is no class map may hold any number of them."""
@@ -73,11 +76,14 @@ class Prediction:
     foreign: Mapping[int, int] = field(default_factory=dict)
 
 
-def choose_output(network: Network, classes: int, wanted: str | None, place: str) -> OutputReading:
+def choose_output(
+    outputs: Sequence[GraphTensor], makers: Mapping[str, str], classes: int, wanted: str | None, place: str
+) -> OutputReading:
     """Decide which output is scored, and what it is.
 
     Args:
-        network: the analysed network.
+        outputs: of the network.
+        makers: operator type that decides what each output's numbers mean (:func:`output_makers`).
         classes: number of classes.
         wanted: name given by the user, or None.
         place: the network, for messages.
@@ -86,47 +92,50 @@ def choose_output(network: Network, classes: int, wanted: str | None, place: str
         UsageError: there is no such output, or several that could be meant.
         ModelError: no output can be a class map.
     """
-    outputs = {tensor.name: tensor for tensor in network.outputs}
+    named = {tensor.name: tensor for tensor in outputs}
     if wanted is not None:
-        if wanted not in outputs:
+        if wanted not in named:
             raise UsageError(
-                f"--output {wanted}, {place}", expected="one of " + _listed(outputs.values()), got=repr(wanted),
+                f"--output-name {wanted}, {place}", expected="one of " + _listed(outputs), got=repr(wanted),
                 remedy="name an output of the network",
             )  # fmt: skip
-        return read_output(network, outputs[wanted], classes, place)
-    fitting = [tensor for tensor in outputs.values() if _may_fit(tensor, classes)] or list(outputs.values())
+        return read_output(named[wanted], makers.get(wanted, ""), classes, place)
+    fitting = [tensor for tensor in outputs if _may_fit(tensor, classes)] or list(outputs)
     if len(fitting) > 1:
         raise UsageError(
             f"outputs of {place}", expected="one output to score", got=_listed(fitting),
-            remedy=f"say which with --output, for example --output {fitting[0].name}",
+            remedy=f"say which with --output-name, for example --output-name {fitting[0].name}",
         )  # fmt: skip
-    return read_output(network, fitting[0], classes, place)
+    return read_output(fitting[0], makers.get(fitting[0].name, ""), classes, place)
 
 
-def read_output(network: Network, tensor: GraphTensor, classes: int, place: str) -> OutputReading:
-    """Decide what one output is, from its type, its shape and the operators that make it.
+def read_output(tensor: GraphTensor, maker: str, classes: int, place: str) -> OutputReading:
+    """Decide what one output is, from its type, its shape and the operator that makes it.
 
     Raises:
         ModelError: it cannot be a class map of this many classes.
     """
-    maker = _maker(network, tensor.name)
     activation = maker if maker in {"Softmax", "LogSoftmax", "ArgMax", *SIGMOIDS} else ""
     shape = tensor.shape
     whole = tensor.elem_type is not None and tensor.elem_type not in FLOAT_TYPES
     if maker in {"ArgMax", "TopK"} or (whole and (shape is None or _is_single(shape))):
         return OutputReading(tensor.name, "ids", activation=activation)
-    if classes == 2 and (shape is None or _is_single(shape)):
+    if classes == 2 and shape is not None and _is_single(shape):
         threshold = 0.5 if activation in SIGMOIDS else 0.0
         return OutputReading(tensor.name, "binary", threshold, activation)
-    if shape is not None and not _may_fit(tensor, classes):
+    if shape is not None and (len(shape) != 4 or not _may_fit(tensor, classes)):
         raise _no_class_map(f"output {tensor.name!r} of {place}", shape, classes)
     return OutputReading(tensor.name, "scores", activation=activation, layout=_static_layout(shape, classes))
 
 
+def output_makers(network: Network) -> dict[str, str]:
+    """Operator type that decides what each output's numbers mean, behind those that only move or resize them."""
+    return {tensor.name: _maker(network, tensor.name) for tensor in network.outputs}
+
+
 def _maker(network: Network, name: str) -> str:
-    """Operator type that decides what a tensor's numbers mean, behind those that only move or resize them."""
     node: Node | None = network.producer(name)
-    while node is not None and node.op_type in PASSING | PASSING_TOO:
+    while node is not None and node.op_type in PASSING:
         node = network.producer(node.input(0))
     return node.op_type if node is not None else ""
 
@@ -273,5 +282,5 @@ def _no_class_map(place: str, shape: Sequence[int | None], classes: int) -> Mode
         place,
         expected=f"a class map: a batch of {classes} channels{single}, or of class numbers",
         got=f"shape {_shape_text(shape)}",
-        remedy="compare the manifest's classes with those the network was trained on, or choose another --output",
+        remedy="compare the manifest's classes with those the network was trained on, or choose another --output-name",
     )

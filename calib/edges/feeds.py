@@ -36,8 +36,11 @@ class FeedReader:
             ImageError: a file cannot be read.
             ModelError: the result does not fit the network.
         """
+        return self.feeds(key, read_picture(self._records[key].path).pixels)
+
+    def feeds(self, key: str, picture: NDArray[np.uint8]) -> Feeds:
+        """Network inputs of an image that is decoded already, uint8 ``[H, W, 3]`` RGB; raises as :meth:`load`."""
         record = self._records[key]
-        picture = read_picture(record.path).pixels
         return {binding.tensor.name: self._input(binding, record, picture) for binding in self._bindings}
 
     def _input(self, binding: InputBinding, record: ImageRecord, picture: NDArray[np.uint8]) -> NDArray[Any]:

@@ -176,6 +176,7 @@ class Journal:
     def add(self, tally: ImageTally) -> None:
         """Keep a finished image; it survives the death of this process."""
         self._append(_packed(tally))
+        self.done[tally.key] = tally
 
     def close(self) -> None:
         """Close the file."""
@@ -198,13 +199,6 @@ class Journal:
             tally = _unpacked(payload)
             self.done[tally.key] = tally
         return end
-
-
-def read_journal(path: Path) -> list[ImageTally]:
-    """Read the images of a journal."""
-    records = _records(path.read_bytes())
-    next(records, None)
-    return [_unpacked(payload) for payload, _ in records]
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
