@@ -33,6 +33,8 @@ def count_pixels(
     confusion: NDArray[np.int64],
     dark: NDArray[np.int64],
     boundary: NDArray[np.int64],
+    parts: NDArray[np.int32],
+    right: NDArray[np.int64],
 ) -> None:
     """Count one image; adds to what the arrays hold.
 
@@ -46,11 +48,14 @@ def count_pixels(
         dark: int64 ``[K, K + 1]``, the same over dark pixels alone.
         boundary: int64 ``[2, K]``: pixels of the predicted class in its band; those of them that are also of this
             class, and in the band, in the label.
+        parts: int32 ``[H, W]`` number of the component of each pixel that is not void.
+        right: int64 ``[n]`` right pixels of each component.
     """
     classes = confusion.shape[0]
     height, width = label.shape
     for y in range(height):
         truth, guess, smallest, largest, mark = label[y], predicted[y], low[y], high[y], marks[y]
+        numbers = parts[y]
         for x in range(width):
             wanted = np.int64(truth[x])
             if wanted >= classes:
@@ -58,9 +63,40 @@ def count_pixels(
             found = min(np.int64(guess[x]), classes)
             confusion[wanted, found] += 1
             dark[wanted, found] += np.int64(mark[x] & DARK)
+            right[numbers[x]] += np.int64(found == wanted)
             if found < classes and (smallest[x] != largest[x]):
                 boundary[0, found] += 1
                 boundary[1, found] += np.int64(found == wanted) & np.int64(mark[x] >> 1)
+
+
+@njit(nogil=True, cache=True)
+def count_label(
+    label: NDArray[Any], marks: NDArray[np.uint8], pixels: NDArray[np.int64], band: NDArray[np.int64]
+) -> None:
+    """Count what a label holds; adds to what the arrays hold.
+
+    Args:
+        label: unsigned ``[H, W]`` train ids; ``K`` and above is void.
+        marks: uint8 ``[H, W]`` bits ``DARK`` and ``BAND``.
+        pixels: int64 ``[3]``: void pixels; dark ones that are not void; those in the band, void ones too.
+        band: int64 ``[K]``: pixels in the band by class.
+    """
+    classes = band.size
+    height, width = label.shape
+    void, dark, near = 0, 0, 0
+    for y in range(height):
+        truth, mark = label[y], marks[y]
+        for x in range(width):
+            inside = np.int64(mark[x] >> 1)
+            near += inside
+            if truth[x] < classes:
+                band[truth[x]] += inside
+                dark += np.int64(mark[x] & DARK)
+            else:
+                void += 1
+    pixels[0] += void
+    pixels[1] += dark
+    pixels[2] += near
 
 
 @njit(nogil=True, cache=True)
@@ -117,5 +153,7 @@ def confusion_matrix(label: NDArray[Any], predicted: NDArray[Any], classes: int)
     matrix = np.zeros((classes, classes + 1), np.int64)
     marks = np.zeros(label.shape, np.uint8)
     boundary = np.zeros((2, classes), np.int64)
-    count_pixels(label, predicted, predicted, predicted, marks, matrix, np.zeros_like(matrix), boundary)
+    whole = np.zeros(label.shape, np.int32)
+    right = np.zeros(1, np.int64)
+    count_pixels(label, predicted, predicted, predicted, marks, matrix, np.zeros_like(matrix), boundary, whole, right)
     return matrix

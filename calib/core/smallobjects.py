@@ -65,17 +65,14 @@ def count_objects(objects: Objects, classes: int) -> NDArray[np.int64]:
     return _by_band(objects, classes, np.ones_like(objects.area), objects.area)
 
 
-def count_found(objects: Objects, label: NDArray[Any], predicted: NDArray[Any], classes: int) -> NDArray[np.int64]:
+def count_found(objects: Objects, right: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
     """Count found objects, and the right pixels in all objects, int64 ``[2, bands, K]``.
 
     Args:
-        objects: of this label.
-        label: unsigned ``[H, W]`` train ids.
-        predicted: ``[H, W]`` class map.
+        objects: of the label.
+        right: int64 ``[n]`` right pixels of each component, from :func:`calib.core.confusion.count_pixels`.
         classes: number of classes.
     """
-    right = np.zeros(objects.area.size, np.int64)
-    _count_right(objects.map, label, predicted, right)
     return _by_band(objects, classes, right >= FOUND * objects.area, right)
 
 
@@ -162,13 +159,3 @@ def _measure(label: Any, parts: Any, owner: Any, area: Any) -> None:
         if numbers[index] >= 0:
             owner[numbers[index]] = ids[index]
             area[numbers[index]] += 1
-
-
-@njit(nogil=True, cache=True)
-def _count_right(parts: Any, label: Any, predicted: Any, right: Any) -> None:
-    height, width = label.shape
-    for y in range(height):
-        numbers, truth, guess = parts[y], label[y], predicted[y]
-        for x in range(width):
-            if numbers[x] >= 0 and truth[x] == guess[x]:
-                right[numbers[x]] += 1

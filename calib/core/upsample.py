@@ -131,38 +131,61 @@ def _blend(low: NDArray[Any], high: NDArray[Any], weight: NDArray[Any]) -> NDArr
 
 
 @njit(nogil=True, cache=True)
-def _stretch(logits: Any, bits: Any, row: int, low: Any, high: Any, weight: Any, direct: bool, stretched: Any) -> Any:
-    """Stretch one source row of all classes to the label's width; returns the bits of its largest magnitude."""
+def _largest_magnitude(pattern: Any) -> Any:
+    """Bits of the largest magnitude of a row, which order like the magnitudes; a NaN is above all numbers."""
     largest = np.int32(0)
-    for channel in range(logits.shape[0]):
-        source, pattern, target = logits[channel, row], bits[channel, row], stretched[channel]
-        for x in range(source.size):
-            largest = max(largest, np.int32(pattern[x] & MAGNITUDE))
-        if direct:
-            for x in range(target.size):
-                target[x] = source[low[0] + x]
-        else:
-            for x in range(target.size):
-                share = weight[x]
-                target[x] = (np.float32(1) - share) * source[low[x]] + share * source[high[x]]
+    for x in range(pattern.size):
+        largest = max(largest, np.int32(pattern[x] & MAGNITUDE))
     return largest
 
 
 @njit(nogil=True, cache=True)
-def _best_of_row(stretched: Any, above: int, below: int, share: Any, channels: int, leaders: Any, winner: Any) -> None:
-    """Blend two stretched rows class by class; keeps the best and the second-best value and the best class.
+def _magnitude_of(bits: Any, row: int) -> Any:
+    """Bits of the largest magnitude of one source row of all classes."""
+    largest = np.int32(0)
+    for channel in range(bits.shape[0]):
+        largest = max(largest, _largest_magnitude(bits[channel, row]))
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def _copy(source: Any, first: int, target: Any) -> None:
+    for x in range(target.size):
+        target[x] = source[first + x]
+
+
+@njit(nogil=True, cache=True)
+def _stretch(logits: Any, row: int, low: Any, high: Any, weight: Any, shifted: bool, stretched: Any) -> None:
+    """Stretch one source row of all classes to the label's width, into the slot of its parity."""
+    for channel in range(logits.shape[0]):
+        source, target = logits[channel, row], stretched[channel, row & 1]
+        if shifted:
+            _copy(source, low[0], target)
+        else:
+            for x in range(target.size):
+                share = weight[x]
+                target[x] = (np.float32(1) - share) * source[low[x]] + share * source[high[x]]
+
+
+@njit(nogil=True, cache=True)
+def _best_of_row(
+    rows: Any, above: int, below: int, first: int, share: Any, channels: int, leaders: Any, winner: Any
+) -> None:
+    """Blend two rows class by class; keeps the best and the second-best value and the best class.
 
     All rows lie in one array, and both values in another: with few arrays the loops become vector instructions.
     """
     rest = np.float32(1) - share
     best, second = leaders[0], leaders[1]
-    for x in range(best.size):
-        best[x] = rest * stretched[above, 0, x] + share * stretched[below, 0, x]
+    width = best.size
+    for x in range(width):
+        best[x] = rest * rows[0, above, first + x] + share * rows[0, below, first + x]
         second[x] = -np.inf
         winner[x] = np.int32(0)
     for channel in range(1, channels):
-        upper, lower, number = stretched[above, channel], stretched[below, channel], np.int32(channel)
-        for x in range(best.size):
+        upper, lower = rows[channel, above, first : first + width], rows[channel, below, first : first + width]
+        number = np.int32(channel)
+        for x in range(width):
             value = rest * upper[x] + share * lower[x]
             leader = best[x]
             ahead = value > leader
@@ -206,8 +229,9 @@ def _predict(
     low, high, weight = horizontal
     width = predicted.shape[1]
     narrow = weight.astype(np.float32)
-    direct = bool(low[width - 1] - low[0] == width - 1 and weight.max() == 0.0)
-    stretched = np.empty((2, channels, width), np.float32)
+    shifted = bool(low[width - 1] - low[0] == width - 1 and weight.max() == 0.0)
+    packed = shifted and logits.strides[2] == 4  # rows as wide as the label's need no stretching
+    stretched = np.empty((channels, 2, width), np.float32)
     held = np.full(2, -1, np.int64)
     magnitude = np.zeros(2, np.int32)
     leaders = np.empty((2, width), np.float32)
@@ -218,15 +242,18 @@ def _predict(
         for source in (y0, y1):
             slot = source & 1
             if held[slot] != source:
-                magnitude[slot] = _stretch(
-                    logits[:channels], bits[:channels], source, low, high, narrow, direct, stretched[slot]
-                )
+                magnitude[slot] = _magnitude_of(bits[:channels], source)
+                if not packed:
+                    _stretch(logits[:channels], source, low, high, narrow, shifted, stretched)
                 held[slot] = source
         span[0] = max(magnitude[y0 & 1], magnitude[y1 & 1])
         bound = np.float32(np.inf)
         if span[0] < INFINITE:
             bound = np.float32(ROUNDING) * span.view(np.float32)[0]
-            _best_of_row(stretched, y0 & 1, y1 & 1, np.float32(wy), channels, leaders, winner)
+            if packed:
+                _best_of_row(logits, y0, y1, low[0], np.float32(wy), channels, leaders, winner)
+            else:
+                _best_of_row(stretched, y0 & 1, y1 & 1, 0, np.float32(wy), channels, leaders, winner)
         row = predicted[y]
         for x in range(width):
             row[x] = winner[x]

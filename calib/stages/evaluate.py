@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.boundary import band_width, window_range
-from calib.core.confusion import count_flips, count_pixels
+from calib.core.confusion import count_flips, count_label, count_pixels
 from calib.core.preprocess import Geometry, geometry
 from calib.core.scoremap import OutputReading, Prediction, odd_resolution, planes_of, predict
 from calib.core.scores import area_factor
 from calib.core.smallobjects import Objects, count_found, count_objects, find_objects
-from calib.core.tally import BAND, CROPPED, DARK, SEEN, VOID, Sparse, image_layout, network_layout, to_sparse
+from calib.core.tally import BAND, CROPPED, SEEN, VOID, Sparse, image_layout, network_layout, to_sparse
 from calib.errors import ImageError
 from calib.types.data import Preprocess
 from calib.types.progress import Task
@@ -105,7 +105,8 @@ class _View:
 
     label: NDArray[Any]
     marks: NDArray[np.uint8]
-    void: NDArray[np.bool_] | None
+    void: NDArray[np.bool_]
+    void_pixels: int
     objects: Objects
     distance: int
     plan: Geometry
@@ -213,36 +214,34 @@ class Evaluator:
         marks = (luma < self._dark_luma).view(np.uint8) | ((low != high).view(np.uint8) << 1)
         void = label >= self._classes
         objects = find_objects(label, self._classes, area_factor(plan.source, self._preprocess))
-        return _View(label, marks, void if void.any() else None, objects, distance, plan)
+        return _View(label, marks, void, int(np.count_nonzero(void)), objects, distance, plan)
 
     def _count(self, view: _View, prediction: Prediction, reference: NDArray[Any] | None, place: str) -> Sparse:
         vector = np.zeros(self._layout.length, np.int64)
         part = {name: self._layout.view(vector, name) for name, _ in self._layout.parts}
         ids = prediction.ids
-        outlined = ids if view.void is None else np.where(view.void, np.iinfo(ids.dtype).max, ids).astype(ids.dtype)
+        outlined = ids.copy()
+        np.copyto(outlined, np.iinfo(ids.dtype).max, where=view.void)
         low, high = window_range(outlined, view.distance)
-        count_pixels(view.label, ids, low, high, view.marks, part["confusion"], part["dark"], part["boundary"])
+        right = np.zeros(view.objects.area.size, np.int64)
+        matrices = part["confusion"], part["dark"], part["boundary"]
+        count_pixels(view.label, ids, low, high, view.marks, *matrices, view.objects.map, right)
         if reference is not None:
             count_flips(view.label, ids, reference, view.marks, part["flips"], part["flipped_class"])
-        part["found"][...] = count_found(view.objects, view.label, ids, self._classes)
+        part["found"][...] = count_found(view.objects, right, self._classes)
         part["ties"][0], part["lost"][0] = prediction.ties or 0, prediction.lost
-        void = 0 if view.void is None else int(np.count_nonzero(view.void))
-        if part["confusion"].sum() != view.label.size - void:
-            raise AssertionError(f"{place}: {part['confusion'].sum()} pixels counted of {view.label.size - void}")
+        counted, scored = int(part["confusion"].sum()), view.label.size - view.void_pixels
+        if counted != scored:
+            raise AssertionError(f"{place}: {counted} pixels counted of {scored}")
         return to_sparse(vector)
 
     def _describe(self, scene: Scene, view: _View) -> NDArray[np.int64]:
         vector = np.zeros(self._image_layout.length, np.int64)
         part = {name: self._image_layout.view(vector, name) for name, _ in self._image_layout.parts}
         part["size"][:] = scene.label.shape
-        scored = ~view.void if view.void is not None else np.ones(view.label.shape, bool)
-        band = view.marks >= 2
         part["pixels"][SEEN] = view.label.size
         part["pixels"][CROPPED] = scene.label.size - view.label.size
-        part["pixels"][VOID] = view.label.size - np.count_nonzero(scored)
-        part["pixels"][DARK] = np.count_nonzero(scored & (view.marks & 1 == 1))
-        part["pixels"][BAND] = np.count_nonzero(band)
-        part["band"][:] = np.bincount(view.label[band & scored], minlength=self._classes)
+        count_label(view.label, view.marks, part["pixels"][VOID : BAND + 1], part["band"])
         part["objects"][...] = count_objects(view.objects, self._classes)
         return vector
 
