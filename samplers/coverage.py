@@ -69,13 +69,26 @@ def cover_greedily(cells: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64],
     worth = np.ones(int(cells.max(initial=0)) + 2)
     worth[-1] = 0.0  # cell -1
     shown = np.zeros(len(worth))
-    free = np.ones(len(cells), bool)
+    members = _list_members(cells)
+    gain = worth[cells].sum(axis=1)
     rows, gains = np.empty(n, np.int64), np.empty(n)
     for number in range(n):
-        gain = worth[cells].sum(axis=1)
-        best = int(np.argmax(np.where(free, gain, -1.0)))
-        rows[number], gains[number], free[best] = best, gain[best], False
+        best = int(np.argmax(gain))
+        rows[number], gains[number] = best, gain[best]
         own = cells[best][cells[best] >= 0]
         shown[own] += 1
         worth[own] = 1 / (1 + shown[own])
+        touched = np.concatenate([members[cell] for cell in own]) if len(own) else own
+        touched = touched[np.isfinite(gain[touched])]
+        gain[touched] = worth[cells[touched]].sum(axis=1)
+        gain[best] = -np.inf
     return rows, gains
+
+
+def _list_members(cells: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """List the images of each cell."""
+    flat = cells.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    counts = np.bincount(flat[flat >= 0], minlength=int(cells.max(initial=0)) + 1)
+    images = order[int((flat < 0).sum()) :] // cells.shape[1]
+    return np.split(images, np.cumsum(counts)[:-1])

@@ -38,8 +38,9 @@ def choose_dark_regions(
     """Images with many dark pixels, over the whole picture and inside every labelled class."""
 
     def rule(candidates: ScoreTable, wanted: int, source: np.random.Generator) -> Picks:
-        picks = enrich(candidates, wanted, source, darkness(candidates), fraction, diversity)
-        notes = _note_shortage(candidates, enriched_size(wanted, fraction), share)
+        dark = is_dark(candidates, share)
+        picks = enrich(candidates, wanted, source, darkness(candidates), fraction, diversity, dark)
+        notes = _note_shortage(candidates, int(dark.sum()), enriched_size(wanted, fraction), share)
         return Picks(picks.rows, picks.scores, notes)
 
     return select("dark-regions", table, n, rng, rule, distance)
@@ -61,8 +62,7 @@ def darkness(table: ScoreTable) -> NDArray[np.float64]:
     return np.asarray(dark + TIE_BREAK * (1 - full_column(table, "luma_mean", 255.0) / 255))
 
 
-def _note_shortage(table: ScoreTable, wanted: int, share: float) -> tuple[str, ...]:
-    found = int(is_dark(table, share).sum()) if "dark_share" in table.columns else 0
+def _note_shortage(table: ScoreTable, found: int, wanted: int, share: float) -> tuple[str, ...]:
     if found >= wanted:
         return ()
     luma = table.thresholds.get("dark_luma", 32)

@@ -15,6 +15,9 @@ GOLDEN = (5**0.5 - 1) / 2
 CURVE_BITS = 8
 ALIKE_BITS = 16
 """Hashes this many bits apart and more are not alike at all; unrelated pictures differ in about 32 bits."""
+SCORE_FLOOR = 0.8
+LIKENESS_WEIGHT = 2.0
+"""At half likeness a picture comes after every unlike one of the pool."""
 
 
 def rank(values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -89,28 +92,51 @@ def hilbert(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.int64]
     return position
 
 
-def pick_best(table: ScoreTable, scores: NDArray[np.float64], n: int, diversity: float) -> NDArray[np.int64]:
-    """Pick high scores, yet pictures that differ: never outside the best ``(1 + diversity) * n``.
+def pick_best(
+    table: ScoreTable,
+    scores: NDArray[np.float64],
+    n: int,
+    diversity: float,
+    passing: NDArray[np.bool_] | None = None,
+) -> NDArray[np.int64]:
+    """Pick high scores, yet pictures that differ.
 
-    Greedy: each step takes the lowest ``rank / n + diversity * likeness``, where likeness falls from 1 (same hash)
-    to 0 (``ALIKE_BITS`` bits apart) and is taken to the most alike picture chosen so far. A burst of video frames
-    is so thinned out in favour of other images that score nearly as high.
+    Variety is bought within bounds: never outside the best ``(1 + diversity) * n``, never below ``SCORE_FLOOR`` of
+    the n-th best score, and never a picture that fails a verdict in place of one that passes.
+
+    Greedy: each step takes the lowest ``rank / pool + LIKENESS_WEIGHT * likeness``, where likeness falls from 1 (same
+    hash) to 0 (``ALIKE_BITS`` bits apart) and is taken to the most alike picture chosen so far. A burst of video
+    frames is so thinned out in favour of other images that score nearly as high.
 
     Args:
         table: scores, for the hashes.
         scores: float64 ``[N]``, higher is better.
         n: rows wanted.
         diversity: 0 takes the best as they come.
+        passing: bool ``[N]``, the pictures that pass the sampler's verdict (such as dark); all by default.
     """
-    pool = best_first(scores)[: int(np.ceil(n * (1 + diversity)))]
-    if "phash" not in table.columns or len(pool) <= n:
+    if passing is None:
+        return _pick_varied(table, scores, np.arange(len(table)), n, diversity)
+    sure, others = np.flatnonzero(passing), np.flatnonzero(~passing)
+    first = _pick_varied(table, scores, sure, min(n, len(sure)), diversity)
+    rest = _pick_varied(table, scores, others, n - len(first), diversity)
+    return np.concatenate([first, rest])
+
+
+def _pick_varied(
+    table: ScoreTable, scores: NDArray[np.float64], among: NDArray[np.int64], n: int, diversity: float
+) -> NDArray[np.int64]:
+    pool = among[best_first(scores[among])][: int(np.ceil(n * (1 + diversity)))]
+    if n < len(pool):
+        pool = pool[(np.arange(len(pool)) < n) | (scores[pool] >= SCORE_FLOOR * scores[pool[n - 1]])]
+    if "phash" not in table.columns or n == 0 or len(pool) <= n:
         return np.asarray(pool[:n], np.int64)
     hashes = np.asarray(table.columns["phash"])[pool]
-    cost = np.arange(len(pool)) / max(n, 1)
+    cost = np.arange(len(pool)) / len(pool)
     likeness = np.zeros(len(pool))
     picked = np.empty(n, np.int64)
     for number in range(n):
-        best = int(np.argmin(cost + diversity * likeness))
+        best = int(np.argmin(cost + LIKENESS_WEIGHT * likeness))
         picked[number], cost[best] = pool[best], np.inf
         apart = np.bitwise_count(hashes ^ hashes[best])
         likeness = np.maximum(likeness, np.maximum(0.0, 1 - apart / ALIKE_BITS))
@@ -124,6 +150,7 @@ def enrich(
     scores: NDArray[np.float64],
     fraction: float,
     diversity: float,
+    passing: NDArray[np.bool_] | None = None,
 ) -> Picks:
     """Pick ``fraction * n`` rows (rounded) by score and the rest to represent the population, evenly interleaved.
 
@@ -134,9 +161,10 @@ def enrich(
         scores: float64 ``[N]``, higher is more wanted.
         fraction: share that is enriched, 0..1.
         diversity: see :func:`pick_best`.
+        passing: see :func:`pick_best`.
     """
     quota = enriched_size(n, fraction)
-    top = pick_best(table, scores, quota, diversity)
+    top = pick_best(table, scores, quota, diversity, passing)
     others = np.ones(len(table), bool)
     others[top] = False
     rest = spread(table, n - quota, rng, others).rows

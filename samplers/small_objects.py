@@ -38,7 +38,7 @@ def choose_small_objects(
         if has_labels(candidates) and found < quota:
             limit = table.thresholds.get("small_area", 1024)
             notes += (f"{found} images with small objects found (under {limit:g} pixels of input), {quota} wanted",)
-        picks = enrich(candidates, wanted, source, scores, fraction, diversity)
+        picks = enrich(candidates, wanted, source, scores, fraction, diversity, scores > 0)
         return Picks(picks.rows, picks.scores, notes)
 
     return select("small-objects", table, n, rng, rule, distance)

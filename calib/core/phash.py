@@ -112,10 +112,14 @@ def find_duplicates(
         bool ``[N]``: True where a kept picture is within reach.
     """
     dropped = np.zeros(len(hashes), bool)
+    order = np.argsort(light, kind="stable")
+    sorted_hashes, sorted_light = hashes[order], light[order]
+    lowest = np.searchsorted(sorted_light, light - tolerance, "left")
+    highest = np.searchsorted(sorted_light, light + tolerance, "right")
     for row in range(len(hashes)):
         if dropped[row]:
             continue
-        near = np.bitwise_count(hashes[row + 1 :] ^ hashes[row]) <= distance
-        near &= np.abs(light[row + 1 :] - light[row]) <= tolerance
-        dropped[row + 1 :] |= near
+        window = slice(lowest[row], highest[row])  # only pictures of the same light are compared
+        near = order[window][np.bitwise_count(sorted_hashes[window] ^ hashes[row]) <= distance]
+        dropped[near[near > row]] = True
     return dropped

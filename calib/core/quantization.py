@@ -73,18 +73,19 @@ def weight_amax(weight: NDArray[Any], axis: int | None) -> NDArray[np.float64]:
     Raises:
         StatisticsError: the weight holds NaN or infinity.
     """
-    magnitude = np.abs(np.asarray(weight, np.float64))
-    if not np.isfinite(magnitude).all():
+    others = None if axis is None else tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
+    # Extremes in the stored type need no copy of the weight; NaN survives both.
+    high = np.asarray(weight.max(axis=others, initial=0), np.float64)
+    low = np.asarray(weight.min(axis=others, initial=0), np.float64)
+    amax: NDArray[np.float64] = np.maximum(high, -low)
+    if not np.isfinite(amax).all():
         raise StatisticsError(
             "weight",
             expected="finite values",
-            got=f"{int((~np.isfinite(magnitude)).sum())} NaN or infinite",
+            got=f"{int((~np.isfinite(np.asarray(weight, np.float64))).sum())} NaN or infinite",
             remedy="export the network again from a sound checkpoint",
         )
-    if axis is None:
-        return np.asarray(magnitude.max(initial=0.0))
-    others = tuple(index for index in range(magnitude.ndim) if index != axis % magnitude.ndim)
-    return np.asarray(magnitude.max(axis=others, initial=0.0))
+    return np.asarray(amax)
 
 
 def quantize(values: NDArray[Any], scale: float | NDArray[Any], axis: int | None = None) -> NDArray[np.int8]:

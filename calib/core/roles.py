@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from calib.core.graph import Network, Node, Shape
+from calib.core.graph.constants import SHAPE_SLOTS, SHAPE_SOURCES
 
 COMPUTE = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with an INT8 kernel of their own."""
@@ -58,7 +59,7 @@ def find_roles(network: Network) -> Roles:
     gates = frozenset(_gate_nodes(network, floats, pooled))
     vectors = {network.producers[name] for name in pooled}
     return Roles(
-        logits=_logit_layers(network, floats),
+        logits=_logit_layers(network),
         gates=gates,
         context=frozenset(vectors) - gates,
         additions={item.node: item for item in _additions(network, floats, pooled)},
@@ -79,7 +80,7 @@ def _ordered(network: Network) -> Iterator[Node]:
     return (network.nodes[index] for index in network.order)
 
 
-def _logit_layers(network: Network, floats: frozenset[str]) -> frozenset[int]:
+def _logit_layers(network: Network) -> frozenset[int]:
     """Walk back from the outputs to the first layers.
 
     At a merge of several activations, only sides that no later layer reads are followed: a score map is read by
@@ -98,9 +99,18 @@ def _logit_layers(network: Network, floats: frozenset[str]) -> frozenset[int]:
         if is_standard(node, *COMPUTE):
             found.add(node.index)
             continue
-        sides = dict.fromkeys((*float_inputs(node, floats), *(x for x in node.captured if x in floats)))
+        sides = dict.fromkeys(_computed_inputs(node, network))
         pending.extend(side for side in sides if len(sides) == 1 or side not in feeding)
     return frozenset(found)
+
+
+def _computed_inputs(node: Node, network: Network) -> Iterator[str]:
+    """Name the tensors a node computes on: labels and masks too, but neither shapes nor constants."""
+    if node.op_type in SHAPE_SOURCES and not node.domain:
+        return
+    slots = frozenset[int]() if node.domain else SHAPE_SLOTS.get(node.op_type, frozenset())
+    data = (name for slot, name in enumerate(node.inputs) if slot not in slots)
+    yield from (name for name in (*data, *node.captured) if name and name not in network.constants)
 
 
 def _feeding_layers(network: Network) -> frozenset[str]:
@@ -125,7 +135,7 @@ def _pooled_tensors(network: Network, floats: frozenset[str]) -> frozenset[str]:
 
 
 def _pools_globally(node: Node, network: Network) -> bool:
-    if node.domain:
+    if node.domain or not node.outputs:
         return False
     before, after = network.shapes.get(node.input(0)), network.shapes.get(node.outputs[0])
     if node.op_type in {"AveragePool", "MaxPool"}:

@@ -138,6 +138,13 @@ class Counts:
         self.borders = np.zeros((images, 2), np.int64)
         self.foreign = np.zeros(images, np.int64)
 
+    def take(self, rows: NDArray[np.int64]) -> Counts:
+        """Make counts of the given rows."""
+        taken = Counts(0, self.classes.shape[2])
+        for name, values in vars(self).items():
+            setattr(taken, name, values[rows])
+        return taken
+
     def add_image(
         self,
         row: int,
@@ -195,7 +202,7 @@ def make_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[A
 
 def _luma_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[Any]]:
     levels = np.arange(256)
-    total = counts.levels.sum(axis=1)
+    total = np.maximum(counts.levels.sum(axis=1), 1)
     mean = counts.levels @ levels / total
     deviation = np.sqrt(np.maximum(counts.levels @ levels**2 / total - mean**2, 0))
     running = counts.levels.cumsum(axis=1)

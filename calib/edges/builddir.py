@@ -17,6 +17,7 @@ PARTIAL = ".partial"
 PROVENANCE = "provenance.json"
 RELEASE = "calibration.cache"
 REPORT = "report.html"
+STATISTICS = "statistics.npz"
 
 
 class BuildFolder:
@@ -99,6 +100,23 @@ class BuildFolder:
         if any(digests.get(key) != digest for key, digest in images.items()):
             return None
         return Collected(frozenset(images), statistics)
+
+    def finished_statistics(self, collection: Mapping[str, Any], digests: Mapping[str, str]) -> Collected | None:
+        """Statistics of a finished build that counted exactly the wanted images in the same way, or None.
+
+        Args:
+            collection: everything that the statistics depend on besides the images.
+            digests: sha256 of each wanted image.
+        """
+        provenance = self.provenance() or {}
+        request, file = provenance.get("request", {}), self.path / STATISTICS
+        same = all(request.get(key) == value for key, value in collection.items())
+        if not same or provenance.get("images") != dict(digests) or not file.is_file():
+            return None
+        if sha256_file(file) != provenance.get("outputs", {}).get(STATISTICS):
+            return None
+        statistics, _ = unpack(file.read_bytes(), str(file))
+        return Collected(frozenset(digests), statistics)
 
     def _checkpoint(self, step: int) -> Path:
         return self.partial / f"statistics-{step}.npz"

@@ -49,7 +49,9 @@ def write_index(path: Path, table: ScoreTable, info: IndexInfo | None = None) ->
         OutputError: the file cannot be written.
     """
     info = info or IndexInfo()
+    empty = {name: str(column.dtype) for name, column in table.columns.items() if column.shape[1:] == (0,)}
     metadata = {
+        "empty": empty,  # columns without classes, which Parquet cannot hold
         "schema": SCHEMA_VERSION,
         "dataset": info.dataset,
         "split": info.split,
@@ -59,7 +61,7 @@ def write_index(path: Path, table: ScoreTable, info: IndexInfo | None = None) ->
         "thresholds": {name: table.thresholds[name] for name in sorted(table.thresholds)},
     }
     arrays = {"key": pa.array(table.keys, pa.string())}
-    arrays |= {name: _to_arrow(table.columns[name]) for name in sorted(table.columns)}
+    arrays |= {name: _to_arrow(table.columns[name]) for name in sorted(table.columns) if name not in empty}
     written = pa.table(arrays).replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True).encode()})
     sink = io.BytesIO()
     pq.write_table(written, sink, compression="zstd")
@@ -89,6 +91,7 @@ def read_index_and_info(path: Path) -> tuple[ScoreTable, IndexInfo]:
         raise _no_index(path, f"one of schema version {version}")
     names = [name for name in read.column_names if name != "key"]
     columns = {name: _to_numpy(read.column(name).combine_chunks()) for name in names}
+    columns |= {name: np.zeros((read.num_rows, 0), kind) for name, kind in metadata["empty"].items()}
     thresholds = {name: float(value) for name, value in metadata["thresholds"].items()}
     table = ScoreTable(tuple(read.column("key").to_pylist()), columns, tuple(metadata["classes"]), thresholds)
     return table, IndexInfo(metadata["dataset"], metadata["split"], metadata["root"], metadata["settings"])
@@ -107,18 +110,12 @@ def _to_arrow(column: np.ndarray[Any, Any]) -> pa.Array:
     if column.ndim == 1:
         return pa.array(column.tolist(), pa.string()) if column.dtype.kind in "UO" else pa.array(column)
     values = pa.array(np.ascontiguousarray(column).reshape(-1))
-    kind = pa.list_(values.type, column.shape[1])
-    if column.size == 0:
-        return pa.array([[]] * len(column), kind)
-    return pa.FixedSizeListArray.from_arrays(values, type=kind)
+    return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(values.type, column.shape[1]))
 
 
 def _to_numpy(column: pa.Array) -> np.ndarray[Any, Any]:
     if pa.types.is_string(column.type):
         return np.array(column.to_pylist(), str)
     if pa.types.is_fixed_size_list(column.type):
-        width = column.type.list_size
-        if width == 0:
-            return np.zeros((len(column), 0), column.type.value_type.to_pandas_dtype())
-        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(column), width)
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, column.type.list_size)
     return np.asarray(column.to_numpy(zero_copy_only=False))

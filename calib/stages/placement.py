@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from calib.core.axes import weight_axis
 from calib.core.follow import follower_decision
 from calib.core.graph import Network, Node, Use
 from calib.core.plan import (
@@ -131,7 +132,8 @@ def _place_layer(node: Node, setting: _Setting, sites: Sites, constants: Constan
     for slot in (0, 1):
         name, use = node.inputs[slot], Use(node.index, slot)
         if name in setting.network.constants:
-            constants.setdefault((name, _weight_axis(node, slot, setting)), []).append(use)
+            axis = weight_axis(node, slot, setting.network, setting.options) if _per_channel(setting) else None
+            constants.setdefault((name, axis), []).append(use)
         else:
             sites.setdefault(name, []).append(use)
     return Decision(node.index, node.label, node.op_type, "int8", "quantized")
@@ -142,7 +144,7 @@ def _refusal(node: Node, setting: _Setting) -> tuple[str, str] | None:
     role = _role_refusal(node, setting)
     if role is not None:
         return role, ""
-    for name in node.inputs[:2]:
+    for name in (node.input(0), node.input(1)):
         found = _operand_refusal(name, node, setting)
         if found is not None:
             return found, name
@@ -183,30 +185,6 @@ def _elem_type(name: str, node: Node, network: Network) -> str | None:
 
 def _per_channel(setting: _Setting) -> bool:
     return setting.options.per_channel and setting.network.opset >= PER_CHANNEL_OPSET
-
-
-def _weight_axis(node: Node, slot: int, setting: _Setting) -> int | None:
-    """Choose the axis of a constant operand's scales: that of the output channels, None for one scale."""
-    shape = setting.network.shapes.get(node.inputs[slot])
-    if not _per_channel(setting) or shape is None or len(shape) < 2:
-        return None
-    if node.op_type == "Conv":
-        return 0 if slot == 1 else None
-    if node.op_type == "ConvTranspose":
-        return _transposed_axis(node, shape, setting.options) if slot == 1 else None
-    if node.op_type == "Gemm":
-        transposed = bool(node.attributes.get("transB" if slot else "transA", 0))
-        return int(transposed != bool(slot))
-    return len(shape) - 1 if slot else len(shape) - 2
-
-
-def _transposed_axis(node: Node, shape: tuple[int | None, ...], options: PlacementOptions) -> int | None:
-    """Choose for a weight ``[Cin, Cout/group, …]``: axis 1, or 0 where each group has one output channel."""
-    if options.conv_transpose != "axis":
-        return None
-    if options.conv_transpose_axis is not None:
-        return options.conv_transpose_axis
-    return 0 if node.attributes.get("group", 1) != 1 and shape[1] == 1 else 1
 
 
 def _place_addition(node: Node, setting: _Setting, sites: Sites, int8: Collection[int]) -> Decision | None:

@@ -110,7 +110,8 @@ def _hidden_notes(network: Network, ranges: Mapping[str, float]) -> Iterator[Not
     hidden = [item for item in network.not_covered if item.reason in {"inside subgraph", "inside function"}]
     layers = [item for item in hidden if item.op_type in COMPUTE]
     if layers:
-        yield Note("hidden_layers", layers[0].name, f"{len(layers)} layers inside subgraphs or functions stay in float")
+        text = f"{len(layers)} layers inside subgraphs or functions stay in float; onnx.inliner inlines functions"
+        yield Note("hidden_layers", layers[0].name, text)
     absent = [item.name for item in network.activations if item.name not in ranges and item.elem_type is not None]
     if absent:
         yield Note("no_range", absent[0], f"{len(absent)} activations have no range")

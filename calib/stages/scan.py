@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.scores import Counts, ScoreSettings, make_columns
-from calib.core.scoretable import take_rows
 from calib.errors import ImageError
 from calib.types.data import Dataset, ImageRecord, Preprocess
 from calib.types.scores import ScoreTable
@@ -126,11 +125,11 @@ def scan_part(
         if isinstance(answer, ImageError)
     ]
     rows = np.array([row for row, answer in enumerate(answers) if isinstance(answer, str)], np.int64)
-    columns = make_columns(counts, plan.settings) | _describe_files(records, stamps)
-    columns["sha256"] = np.array([answer if isinstance(answer, str) else "" for answer in answers], "U64")
-    keys = tuple(record.key for record in records)
-    table = ScoreTable(keys, columns, plan.class_names, plan.settings.as_thresholds(plan.preprocess))
-    return take_rows(table, rows), failures
+    columns = make_columns(counts.take(rows), plan.settings)
+    columns |= _describe_files([records[row] for row in rows], [stamps[row] for row in rows])
+    columns["sha256"] = np.array([answers[row] for row in rows], "U64")
+    keys = tuple(records[row].key for row in rows)
+    return ScoreTable(keys, columns, plan.class_names, plan.settings.as_thresholds(plan.preprocess)), failures
 
 
 def _describe_files(records: Sequence[ImageRecord], stamps: Sequence[tuple[Stamp, Stamp]]) -> dict[str, NDArray[Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -73,6 +75,26 @@ def test_logits_stay_in_float_through_resize_and_softmax():
     assert found["score"] == "float/logits"
     assert found["big"] == "float/resize"
     assert found["logits"] == "float/softmax"
+    assert found["last"] == "int8/quantized"
+
+
+def test_logits_are_found_behind_labels_and_runtime_sized_resizes():
+    nodes = [
+        conv("x", "last"),
+        conv("last", "score", "head"),
+        node("Shape", "x", "size"),
+        node("Shape", "last", "inner"),
+        node("Slice", "size,two,four", "hw"),
+        node("Slice", "inner,zero,two", "nc"),
+        node("Concat", "nc,hw", "to", axis=0),
+        node("Resize", "score,,,to", "big", mode="linear"),
+        node("ArgMax", "big", "label", axis=1),
+        node("Cast", "label", "logits", to=TensorProto.UINT8),
+    ]
+    ints = {"zero": np.array([0]), "two": np.array([2]), "four": np.array([4])}
+    network = network_of(nodes, ints, head=None, output_type=TensorProto.UINT8)
+    found = verdicts(plan_of(network))
+    assert found["score"] == "float/logits"
     assert found["last"] == "int8/quantized"
 
 
@@ -434,3 +456,8 @@ def test_wrong_input_is_an_error():
     )  # fmt: skip
     with pytest.raises(ModelError, match="a float network"):
         plan_of(quantized)
+
+
+def test_every_reason_is_documented():
+    text = (Path(__file__).resolve().parents[2] / "docs/placement.md").read_text(encoding="utf-8")
+    assert [code for code in REASONS if f"| `{code}` |" not in text] == []

@@ -164,8 +164,9 @@ def test_written_models_compute_the_plan(name, options):
     assert 0 < error < 0.3, "it differs from float, and little"
 
 
-@pytest.mark.parametrize("path", SAMPLES)
-@pytest.mark.parametrize("target", ["trt11", "ort"])
+@pytest.mark.parametrize(
+    ("path", "target"), [*((path, "trt11") for path in SAMPLES), (SAMPLES[-1], "trt10"), (SAMPLES[-1], "ort")]
+)
 def test_real_models_stay_valid_and_close(shared, path, target):
     graph = load_model(shared / path)
     before = graph.SerializeToString()
@@ -512,3 +513,25 @@ def test_same_input_same_bytes():
     one, two = quantize_model(graph, ranges), quantize_model(graph, shuffled)
     assert one.model.SerializeToString() == two.model.SerializeToString()
     assert one.notes == two.notes
+
+
+def test_layers_inside_subgraphs_are_left_alone_and_noted():
+    inner = helper.make_graph(
+        [helper.make_node("Conv", ["c", "w"], ["inside"])],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("inside", TensorProto.FLOAT, None)],
+    )
+    nodes = [conv("x", "c"), helper.make_node("If", ["flag"], ["y"], then_branch=inner, else_branch=inner, name="if")]
+    graph = model(nodes, X, ["y"], {"w": weight(8, 8, 1, 1), "flag": np.array(True)})
+    result, _ = quantized(graph)
+    assert next(item for item in result.model.graph.node if item.op_type == "If") == graph.graph.node[1]
+    assert any(note.code == "hidden_layers" and "2 layers" in note.text for note in result.notes)
+
+
+def test_a_malformed_layer_stays_in_float_instead_of_crashing():
+    graph = model(
+        [helper.make_node("Conv", ["x"], ["a"], name="n_a"), conv("a", "y")], X, ["y"], {"w": weight(8, 8, 1, 1)}
+    )
+    result = quantize_model(graph, {"x": 1.0, "a": 1.0}, options=LOGITS)
+    assert result.plan.decision("n_a").reason == "no_range"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from calib.edges.report import formatting, svg
@@ -47,18 +47,41 @@ CLASSES_DRAWN = 24
 """Classes drawn at most; data sets have up to 171."""
 
 
-def distribution_figure(key: str, shown: Distribution) -> Figure:
-    """Draw how the chosen set and the population spread over one score."""
+def distribution_figure(key: str, shown: Distribution, width: float = 360) -> Figure:
+    """Draw how the chosen set and the population spread over one score; narrow screens get 360 pixels."""
+    wide = _distribution_figure(key, shown, width)
+    if width <= 360:
+        return wide
+    return replace(wide, narrow=_distribution_figure(f"{key}-narrow", shown, 360).svg)
+
+
+def is_geometric(edges: Sequence[float]) -> bool:
+    """Tell whether bin edges grow by a factor, so that a logarithmic axis gives the bins one width."""
+    if len(edges) < 4 or edges[0] <= 0:
+        return False
+    factors = [high / low for low, high in pairwise(edges)]
+    return min(factors) > 1.02 and max(factors) / min(factors) < 1.1
+
+
+def _distribution_figure(key: str, shown: Distribution, width: float) -> Figure:
     population, selection = shares_of(shown.population), shares_of(shown.selection)
     table = _distribution_table(shown, population, selection)
     about = svg.About(key, shown.name, _in_words(shown, population, selection))
-    if not shown.labels:
-        drawn = svg.paired_bars(shown.edges, population, selection, about=about, caption=shown.unit)
+    if shown.edges:
+        drawn = svg.paired_bars(
+            shown.edges,
+            population,
+            selection,
+            about=about,
+            caption=shown.unit,
+            log=is_geometric(shown.edges),
+            width=width,
+        )
         return Figure(shown.name, drawn, table, PAIR_LEGEND, shown.note)
     kept = most_changed(population, selection, CLASSES_DRAWN)
     names = [shown.labels[index] for index in kept]
     whole, part = ([values[index] for index in kept] for values in (population, selection))
-    drawn = svg.paired_dots(names, whole, part, about=about, caption=shown.unit)
+    drawn = svg.paired_dots(names, whole, part, about=about, caption=shown.unit, width=width)
     left = len(shown.labels) - len(kept)
     rest = f"The {len(kept)} that changed most; {left} more are among the numbers." if left else ""
     return Figure(shown.name, drawn, table, DOT_LEGEND, f"{shown.note} {rest}".strip())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from calib.core.graph import Network
 from calib.core.plan import REASONS
 from calib.edges.report.model import (
+    CONSTANT,
     DERIVED,
     FLOORED,
     AmountSection,
@@ -24,15 +25,8 @@ from calib.stages.qdq import QdqResult
 from calib.stages.rangesfile import describe_derivation
 from calib.types.statistics import DynamicRange, TensorStatistics
 
-TITLES: Mapping[str, tuple[str, str]] = {
-    "light": ("Light", "mean luma"),
-    "scale": ("Scale", "small objects in an image"),
-    "classes": ("Classes", "share of labelled pixels"),
-}
-"""Heading and unit of the distributions every build has."""
 
-
-def distributions_of(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> tuple[Distribution, ...]:
+def distributions_of(found: Mapping[str, Mapping[str, Any]]) -> tuple[Distribution, ...]:
     """Read distributions of the form ``{"light": {"edges": […], "population": […], "selection": […]}}``.
 
     Args:
@@ -41,15 +35,14 @@ def distributions_of(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> tuple[
     return tuple(_distribution(name, values) for name, values in found.items())
 
 
-def _distribution(name: str, values: Mapping[str, Sequence[Any]]) -> Distribution:
-    title, unit = TITLES.get(name, (name.replace("_", " ").capitalize(), ""))
+def _distribution(name: str, values: Mapping[str, Any]) -> Distribution:
     return Distribution(
-        title,
+        str(values.get("name", name)),
         tuple(float(value) for value in values["population"]),
         tuple(float(value) for value in values["selection"]),
         tuple(float(edge) for edge in values.get("edges", ())),
         tuple(str(label) for label in values.get("labels", values.get("names", ()))),
-        unit,
+        str(values.get("unit", "")),
     )
 
 
@@ -73,10 +66,12 @@ def tensor_rows(
         if activation.name not in statistics:
             continue
         derivation = activation.derivation
-        flags = [DERIVED] * (derivation is not None) + [FLOORED] * (activation.name in floored)
+        item = statistics[activation.name]
+        constant = item.count > 1 and item.minimum == item.maximum != 0
+        flags = [DERIVED] * (derivation is not None) + [FLOORED] * (activation.name in floored) + [CONSTANT] * constant
         own = {label: found[activation.name] for label, found in ranges.items() if activation.name in found}
         note = "" if derivation is None else f"Derived exactly: {describe_derivation(derivation)}."
-        rows.append(TensorRow.from_statistics(statistics[activation.name], activation.op_type, own, tuple(flags), note))
+        rows.append(TensorRow.from_statistics(item, activation.op_type, own, tuple(flags), note))
     return tuple(rows)
 
 

@@ -37,12 +37,16 @@ class Notice:
         detail: what it means and what to do; may be empty.
         section: id of the section with the evidence (``images``, ``ranges``, ``placement``, ``amount``,
             ``provenance``), or empty.
+        about: what kind of finding it is. The report derives notices of the kinds ``dead``, ``never observed``,
+            ``constant``, ``non-finite``, ``missing``, ``concat``, ``dead channels``, ``float`` and ``opset`` from its
+            sections; a notice given with one of these replaces the derived one.
     """
 
     level: Level
     title: str
     detail: str = ""
     section: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)

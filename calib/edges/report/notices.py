@@ -42,9 +42,10 @@ _FLAGS: tuple[tuple[str, Level, tuple[str, str], str], ...] = (
 
 
 def all_notices(report: BuildReport) -> tuple[Notice, ...]:
-    """Join the caller's notices with the derived ones, worst first; a note the caller raised is not repeated."""
-    given = "\n".join(f"{notice.title}\n{notice.detail}" for notice in report.notices)
-    derived = [notice for notice in derived_notices(report) if notice.title not in given]
+    """Join the caller's notices with the derived ones, worst first; what the caller raised itself is not repeated."""
+    given = {notice.title for notice in report.notices}
+    kinds = {notice.about for notice in report.notices if notice.about}
+    derived = [item for item in derived_notices(report) if item.title not in given and item.about not in kinds]
     return tuple(sorted((*report.notices, *derived), key=lambda notice: _ORDER[notice.level]))
 
 
@@ -72,7 +73,7 @@ def _of_tensors(tensors: tuple[TensorRow, ...]) -> Iterator[Notice]:
         names = [row.name for row in tensors if flag in row.flags]
         if names:
             title = f"{plural(len(names), 'tensor')} {one if len(names) == 1 else many}"
-            yield Notice(level, title, f"{listed(names)}. {advice}", "ranges")
+            yield Notice(level, title, f"{listed(names)}. {advice}", "ranges", flag)
     skipped = [row for row in tensors if row.nonfinite]
     if skipped:
         total = sum(row.nonfinite for row in skipped)
@@ -81,6 +82,7 @@ def _of_tensors(tensors: tuple[TensorRow, ...]) -> Iterator[Notice]:
             f"{plural(total, 'non-finite value')} skipped in {plural(len(skipped), 'tensor')}",
             f"{listed([row.name for row in skipped])}. NaN and infinity entered no range; find out why they arise.",
             "ranges",
+            "non-finite",
         )
 
 
@@ -95,6 +97,7 @@ def _of_placement(placement: PlacementSection) -> Iterator[Notice]:
             f"{plural(joints, 'Concat')} of ranges of different width",
             f"One shared scale would cost the inputs {cost} (at {worst.node}).",
             "placement",
+            "concat",
         )
     if placement.dead_channels:
         dead = sum(len(item.channels) for item in placement.dead_channels)
@@ -103,15 +106,18 @@ def _of_placement(placement: PlacementSection) -> Iterator[Notice]:
             f"{plural(dead, 'dead weight channel')} in {plural(len(placement.dead_channels), 'tensor')}",
             "Their scales were set to a floor; the weights are zero, so nothing is lost.",
             "placement",
+            "dead channels",
         )
     left = Counter(item.reason for item in placement.decisions if item.status == "float")
     if left:
         reasons = [f"{reason or 'no reason given'} ({number})" for reason, number in left.most_common()]
         title = f"{left.total()} of {plural(len(placement.decisions), 'operator')} left float"
-        yield Notice("info", title, f"{listed(reasons)}.", "placement")
+        yield Notice("info", title, f"{listed(reasons)}.", "placement", "float")
     if placement.opset and placement.opset[0] != placement.opset[1]:
         before, after = placement.opset
-        yield Notice("info", f"Opset changed from {before} to {after}", "Q/DQ as written needs it.", "placement")
+        yield Notice(
+            "info", f"Opset changed from {before} to {after}", "Q/DQ as written needs it.", "placement", "opset"
+        )
 
 
 def _of_coverage(placement: PlacementSection) -> Iterator[Notice]:
@@ -122,4 +128,5 @@ def _of_coverage(placement: PlacementSection) -> Iterator[Notice]:
         f"{plural(len(placement.missing), 'float tensor')} without an entry in the cache",
         f"{listed(list(placement.missing))}. TensorRT runs the layers around in float and says so only in its log.",
         "placement",
+        "missing",
     )

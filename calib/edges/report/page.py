@@ -34,6 +34,9 @@ class SectionLink:
     title: str
 
 
+NARROW_CHART, WIDE_CHART = 360.0, 520.0
+"""Natural widths of charts in three and in two columns."""
+
 TITLES = {
     "images": "Calibration images",
     "ranges": "Ranges",
@@ -136,4 +139,5 @@ def _shown(value: Any) -> Any:
 
 def _distributions(report: BuildReport) -> list[Any]:
     shown = report.images.distributions if report.images else ()
-    return [distribution_figure(f"dist-{place}", item) for place, item in enumerate(shown)]
+    width = WIDE_CHART if len(shown) in (2, 4) else NARROW_CHART
+    return [distribution_figure(f"dist-{place}", item, width) for place, item in enumerate(shown)]

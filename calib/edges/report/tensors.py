@@ -217,10 +217,10 @@ def _summary(views: Sequence[TensorView], place: int, name: str) -> CalibratorSu
         style=place,
         median_gain=formatting.bits(median(item[0] for item in gains) if gains else None),
         most_gain=formatting.bits(widest[0]),
-        most_gain_at=widest[1],
+        most_gain_at=widest[1] if widest[0] else None,
         median_clipped=formatting.share(median(item[0] for item in clips) if clips else None),
         most_clipped=formatting.share(hardest[0]),
-        most_clipped_at=hardest[1],
+        most_clipped_at=hardest[1] if hardest[0] else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -43,6 +44,8 @@ class OrtRunner:
     ) -> None:
         runtime = _import_runtime()
         _check_provider(runtime, provider)
+        if provider == "cuda":
+            _preload_libraries(runtime)
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = FATAL_ONLY
@@ -119,6 +122,12 @@ def _check_provider(runtime: Any, provider: str) -> None:
             got=f"one with {', '.join(runtime.get_available_providers())}",
             remedy="pip uninstall onnxruntime, then pip install 'calib-workbench[gpu]'; `calib doctor` shows more",
         )
+
+
+def _preload_libraries(runtime: Any) -> None:
+    """Load CUDA and cuDNN from Python packages (nvidia-*, torch) where the system has none."""
+    with contextlib.suppress(AttributeError, OSError):  # older runtimes have no such function
+        runtime.preload_dlls()
 
 
 def _check_loaded(session: Any, provider: str) -> None:

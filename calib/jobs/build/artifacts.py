@@ -13,7 +13,7 @@ import onnx
 from calib.core.graph import Network
 from calib.core.statfile import pack
 from calib.core.trtcache import render
-from calib.edges.builddir import RELEASE, BuildFolder
+from calib.edges.builddir import RELEASE, STATISTICS, BuildFolder
 from calib.edges.files import sha256_file, write_atomic
 from calib.edges.models import save_model
 from calib.jobs.build.choose import Choice
@@ -101,7 +101,7 @@ def write_records(
     write_selection(folder.path / SELECTION, choice.table, choice.selection)
     return [
         describe_file(folder.path / SELECTION, "the images calibrated on, one a line"),
-        _write(folder, "statistics.npz", packed, "statistics of every tensor, mergeable"),
+        _write(folder, STATISTICS, packed, "statistics of every tensor, mergeable"),
         _write(folder, "ranges.json", json_bytes(document), "every tensor's range by every calibrator"),
     ]
 

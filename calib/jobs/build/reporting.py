@@ -36,6 +36,9 @@ from calib.stages.sample import distribution
 from calib.types.data import Dataset
 from calib.types.statistics import TensorStatistics
 
+SERIOUS = frozenset({"per_tensor_fallback", "hidden_layers"})
+"""Findings of the Q/DQ writer that the header of the report shows."""
+
 MOST_THUMBNAILS = 200
 """Pictures a report shows at most; each takes about 8 KB."""
 
@@ -126,28 +129,11 @@ def _subject(facts: BuildFacts) -> Subject:
 
 
 def notices(facts: BuildFacts) -> Iterator[Notice]:
-    """What the reader must know before relying on the result."""
-    for note in facts.choice.notes:
-        yield Notice("warning", note, section="images")
-    coverage = facts.variants[0].coverage
-    dead = [name for name in coverage.dead if facts.statistics[name].count]
-    if dead:
-        title = f"{len(dead)} tensors were zero on every image and got a floor: {_few(dead)}"
-        yield Notice("warning", title, "Calibrate on richer images, or remove the dead branch.", "ranges")
-    constant = [name for name, item in facts.statistics.items() if item.count > 1 and item.minimum == item.maximum != 0]
-    if constant:
-        title = f"{len(constant)} tensors had one value on every image: {_few(constant)}"
-        yield Notice("warning", title, "Their range says nothing about other images.", "ranges")
-    if coverage.never_observed:
-        title = f"{len(coverage.never_observed)} tensors were never observed: {_few(coverage.never_observed)}"
-        yield Notice("warning", title, "They have no range; TensorRT runs the layers around them in float.", "ranges")
-    skipped = {name: item.nonfinite for name, item in facts.statistics.items() if item.nonfinite}
-    if skipped:
-        title = f"non-finite values were skipped in {len(skipped)} tensors: {_few(list(skipped))}"
-        yield Notice("error", title, f"{sum(skipped.values())} values in all. Find out why before a release.", "ranges")
+    """What the reader must know before relying on the result, besides what the report's sections tell by themselves."""
     yield from _clipping(facts)
     for finding in facts.variants[0].quantized.notes:
-        yield Notice("info", finding.text, section="placement")
+        if finding.code in SERIOUS:
+            yield Notice("warning", finding.text, section="placement")
 
 
 def _clipping(facts: BuildFacts) -> Iterator[Notice]:

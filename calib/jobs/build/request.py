@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from calib.core.plan import Target
+from calib.core.trtcache import render
 from calib.edges.runners.ort import Provider
 from calib.errors import UsageError
 from calib.stages.collect import NonFinite
@@ -61,6 +62,19 @@ class BuildRequest:
     trt_version: str = DEFAULT_TRT_VERSION
     cache_algorithm: str = "EntropyCalibration2"
     target: Target = "trt10"
+
+
+def check_request(request: BuildRequest) -> None:
+    """Refuse what could only fail after hours of work.
+
+    Raises:
+        UsageError: a number below 1, or a TensorRT version or calibrator class that no cache can be written for.
+    """
+    render((), request.trt_version, request.cache_algorithm)
+    numbers = {"--num-images": request.num_images, "--batch-size": request.batch_size, "--workers": request.workers}
+    for flag, number in numbers.items():
+        if isinstance(number, int) and number < 1:
+            raise UsageError(flag, expected="at least 1", got=str(number), remedy="give a larger number")
 
 
 def collection_fingerprint(

@@ -31,7 +31,7 @@ from calib.jobs.build.artifacts import (
 )
 from calib.jobs.build.choose import Choice, choose_images
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
-from calib.jobs.build.request import BuildRequest, build_fingerprint, collection_fingerprint
+from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
 from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.collect import Collected, Collector
 from calib.stages.derive import ObservationPlan, plan_observations
@@ -81,6 +81,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         CalibError: bad input of any kind; nothing that was finished is lost.
     """
     started = now()
+    check_request(request)
     calibrators = bind_calibrators(_calibrator_specs(request), all_calibrators())
     model = load_model(request.model)
     network = analyse(model)
@@ -98,7 +99,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     if folder.begin(collection):
         progress.note(f"going on with the build that was interrupted in {folder.path}")
     choice = choose_images(request, dataset, folder, progress)
-    job = _Job(request, dataset, model, network, bindings, folder, choice, calibrators, progress)
+    job = _Job(request, dataset, model, network, bindings, folder, choice, calibrators, collection, progress)
     collected, ranges, settling = job.calibrate()
     return job.write(collected, ranges, settling, fingerprint, started)
 
@@ -123,6 +124,7 @@ class _Job:
     folder: BuildFolder
     choice: Choice
     calibrators: Sequence[BoundCalibrator]
+    collection: Mapping[str, Any]
     progress: Progress
 
     @property
@@ -166,6 +168,7 @@ class _Job:
         """Count the images, going on from this step's checkpoint, or from the step before."""
         digests = {key: self.choice.digests[key] for key in keys}
         saved = self.folder.load_statistics(digests, len(keys))
+        saved = saved or self.folder.finished_statistics(self.collection, digests)
         return collector.collect(
             sorted(keys),
             workers=self.workers,

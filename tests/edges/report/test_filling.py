@@ -116,15 +116,18 @@ def test_unsettled_ranges_are_told() -> None:
 
 
 def test_distributions_take_numeric_and_named_bins() -> None:
-    light, classes, other = distributions_of(
+    sets = {"population": [1, 1, 1], "selection": [0, 1, 2]}
+    light, classes, other, scale = distributions_of(
         {
             "light": {"edges": np.array([0, 0.5, 1]), "population": np.array([3, 1]), "selection": [1, 1]},
             "classes": {"names": ["road", "pole"], "population": [0.9, 0.1], "selection": [0.5, 0.5]},
             "edge_density": {"edges": [0, 1], "population": [1], "selection": [1]},
+            "scale": {"name": "Objects", "unit": "px", "edges": [1, 2, 4, 8], "labels": [], **sets},
         }
     )
     assert (light.name, light.edges, light.population) == ("Light", (0.0, 0.5, 1.0), (3.0, 1.0))
     assert (classes.labels, classes.edges) == (("road", "pole"), ())
     assert other.name == "Edge density"
+    assert (scale.name, scale.unit, scale.labels) == ("Objects", "px", ())
     subject = Subject("m", "d", "s", (), 1, 1, (), "", "0", "")
     assert b"Edge density" in render_build_report(BuildReport(subject, images=ImagesSection((light, classes, other))))

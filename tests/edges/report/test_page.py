@@ -340,3 +340,29 @@ def test_amount_table_has_every_point() -> None:
     assert "8 0.5 0.125" in text
     assert "16 0.25 0.0625" in text
     assert formatting.number(0.1) in text
+
+
+def test_a_notice_of_the_same_kind_replaces_the_derived_one() -> None:
+    dead = row("a", minimum=0.0, maximum=0.0, bins=np.array([8]), flags=("dead",))
+    own = Notice("error", "dead branch", about="dead")
+    page = render_build_report(BuildReport(subject(), (own,), tensors=(dead,))).decode()
+    assert re.findall(r'class="badge">\w+</span> (.*?)</p>', page) == ["dead branch"]
+
+
+def test_bins_that_grow_by_a_factor_get_equal_widths() -> None:
+    shown = Distribution("Scale", (1.0, 1.0, 1.0, 1.0), (1.0,) * 4, (1.0, 2.0, 4.0, 8.0, 16.0))
+    data = render_build_report(BuildReport(subject(), images=ImagesSection((shown,)))).decode()
+    widths = re.findall(r'<rect x="[\d.]+" y="[\d.]+" width="([\d.]+)" height="[\d.]+" class="pop"/>', data)[-4:]
+    assert len(widths) == 4
+    assert len(set(widths)) == 1
+
+
+def test_charts_of_two_columns_come_in_two_widths() -> None:
+    shown = Distribution("Light", (1.0, 1.0), (1.0, 2.0), (0.0, 0.5, 1.0))
+    data = render_build_report(BuildReport(subject(), images=ImagesSection((shown, shown)))).decode()
+    assert data.count('viewBox="0 0 520 252"') == data.count('viewBox="0 0 360 252"') == 2
+
+
+def test_distribution_without_classes_does_not_fail() -> None:
+    shown = Distribution("Classes", (), ())
+    assert b"Classes" in render_build_report(BuildReport(subject(), images=ImagesSection((shown,))))

@@ -127,7 +127,13 @@ def test_histogram_heights_are_logarithmic() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [(0.1, 0.11, 0.12, 0.13, 0.14), (9.9, 9.91, 9.92, 9.93, 10.0), (0.1, 3.0, 9.9, 9.9, 9.9)]
+    "values",
+    [
+        (0.1, 0.11, 0.12, 0.13, 0.14),
+        (9.9, 9.91, 9.92, 9.93, 10.0),
+        (0.1, 3.0, 9.9, 9.9, 9.9),
+        (4.0, 4.5, 5.0, 5.5, 6.0),
+    ],
 )
 def test_histogram_labels_do_not_overlap_and_stay_inside(values: tuple[float, ...]) -> None:
     lines = [
@@ -139,8 +145,8 @@ def test_histogram_labels_do_not_overlap_and_stay_inside(values: tuple[float, ..
     assert len(labels) == 5
     assert min(abs(a - b) for i, a in enumerate(rows) for b in rows[i + 1 :]) >= 14
     for item in labels:
-        x, wide = float(item.get("x", "")), len(item.text or "") * 6.1
-        start = x if item.get("text-anchor") == "start" else x - wide
+        x, wide = float(item.get("x", "")), len(item.text or "") * 6.8
+        start = x - wide * {"start": 0, "middle": 0.5, "end": 1}[item.get("text-anchor", "")]
         assert start >= -1
         assert start + wide <= 362
 

@@ -15,6 +15,7 @@ from calib.edges.report.svg.canvas import (
     label,
     log_ticks,
     nice_ticks,
+    octave_ticks,
     segment,
     series,
     shorten,
@@ -36,6 +37,8 @@ def paired_bars(
     *,
     about: About,
     caption: str = "",
+    log: bool = False,
+    width: float = 360,
 ) -> str:
     """Draw two histograms of shares over the same bins: the population as a filled outline, the selection as bars.
 
@@ -45,9 +48,11 @@ def paired_bars(
         selection: share of each bin, 0..1.
         about: id, title and description.
         caption: what the horizontal axis measures, with its unit.
+        log: logarithmic horizontal axis, for edges that grow by a factor; all must be above zero.
+        width: natural width in pixels.
     """
-    frame = Frame(left=42, height=252, bottom=36)
-    x = Axis(edges[0], edges[-1], frame.x0, frame.x1)
+    frame = Frame(width, left=42, height=252, bottom=36)
+    x = Axis(edges[0], edges[-1], frame.x0, frame.x1, log)
     top = max([*population, *selection, 1e-9]) * 1.08
     y = Axis(0.0, top, frame.y0, frame.y1)
     ticks = nice_ticks(0.0, top, 4)
@@ -55,7 +60,7 @@ def paired_bars(
         y_axis(frame, y, ticks, [f"{tick_text(tick * 100)}%" for tick in ticks])
         + _outline(edges, population, x, y)
         + _inner_bars(edges, selection, x, y)
-        + x_axis(frame, x, nice_ticks(edges[0], edges[-1], 6), caption)
+        + x_axis(frame, x, octave_ticks(x.low, x.high, 7) if log else nice_ticks(x.low, x.high, 6), caption)
     )
     return chart(about, frame, content, "paired")
 
@@ -85,6 +90,7 @@ def paired_dots(
     *,
     about: About,
     caption: str = "",
+    width: float = 360,
 ) -> str:
     """Draw two shares a name as dots on a logarithmic axis, joined by a line: rare classes stay readable.
 
@@ -97,8 +103,9 @@ def paired_dots(
         selection: share of each, 0..1.
         about: id, title and description.
         caption: what a share is a share of.
+        width: natural width in pixels.
     """
-    frame = Frame(height=len(names) * ROW + 44, top=6, left=_name_room(names), right=46, bottom=34)
+    frame = Frame(width, height=len(names) * ROW + 44, top=6, left=_name_room(names), right=46, bottom=34)
     low, high = _share_bounds([*population, *selection])
     x = Axis(low, high, frame.x0, frame.x1, log=True)
     parts = [_dots_grid(frame, x, log_ticks(low, high, 5), caption)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,10 @@ from calib.edges.report.svg.canvas import (
     y_axis,
 )
 
+Side = Literal["right", "left", "over"]
 LABEL_ROW = 15.0
+GAP = 5.0
+"""Between a line and its label."""
 HALF_COUNT = 0.5
 """Baseline of the logarithmic count axis: a single value still stands above it."""
 
@@ -144,23 +148,36 @@ def _line(x: float, y0: float, y1: float, style: int) -> str:
 def _lines(thresholds: Sequence[Threshold], frame: Frame, x: Axis) -> str:
     """Draw all lines, then the labels over them; each label has a row of its own.
 
-    Labels that fit go right of their line and take the lower rows, the rightmost lowest; the others go left of
-    theirs and take the rows above, the leftmost lowest: so no line runs through a label of its own group.
+    Labels that fit go right of their line and take the lower rows, the rightmost lowest; those that fit left of
+    theirs take the rows above, the leftmost lowest: so no line runs through a label of its own group. What fits on
+    neither side is centred over its line, as far as the frame allows, on top.
     """
     placed = sorted(((x(line.value), line) for line in thresholds), key=lambda item: (item[0], item[1].style))
-    rightward = [item for item in placed if _fits_right(item, frame)]
-    leftward = [item for item in placed if not _fits_right(item, frame)]
-    rows = [(item, "start") for item in reversed(rightward)] + [(item, "end") for item in leftward]
+    sides = [(_side(place, _caption(line, frame), frame), place, line) for place, line in placed]
+    rows = [item for item in reversed(sides) if item[0] == "right"]
+    rows += [item for item in sides if item[0] == "left"] + [item for item in sides if item[0] == "over"]
     marks, labels = [], []
-    for row, ((place, line), anchor) in enumerate(rows):
+    for row, (side, place, line) in enumerate(rows):
         y = frame.y1 - 6 - row * LABEL_ROW
-        marks.append(_line(place, frame.y0, y - 5, line.style))
-        labels.append(
-            label(place + (5 if anchor == "start" else -5), y, shorten(line.caption, frame.width - 40), "halo", anchor)
-        )
+        marks.append(_line(place, frame.y0, y + 3 if side == "over" else y - 5, line.style))
+        labels.append(_threshold_label(side, place, y, _caption(line, frame), frame))
     return "".join(marks + labels)
 
 
-def _fits_right(item: tuple[float, Threshold], frame: Frame) -> bool:
-    place, line = item
-    return place + 6 + min(text_width(line.caption), frame.width - 40) <= frame.width
+def _caption(line: Threshold, frame: Frame) -> str:
+    return shorten(line.caption, frame.width - 40)
+
+
+def _side(place: float, caption: str, frame: Frame) -> Side:
+    if place + GAP + text_width(caption) <= frame.width:
+        return "right"
+    return "left" if place - GAP - text_width(caption) >= 0 else "over"
+
+
+def _threshold_label(side: Side, place: float, y: float, caption: str, frame: Frame) -> str:
+    if side == "right":
+        return label(place + GAP, y, caption, "halo")
+    if side == "left":
+        return label(place - GAP, y, caption, "halo", "end")
+    half = text_width(caption) / 2
+    return label(min(max(place, half), frame.width - half), y, caption, "halo", "middle")
