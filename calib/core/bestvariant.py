@@ -51,8 +51,11 @@ class Choice:
         chosen = next(item for item in self.judged if item.score.name == self.name)
         rivals = [item.score.name for item in self.judged if item.contender and item.score.name != self.name]
         where = f"slice {chosen.worst_slice!r}" if chosen.worst_slice else "the whole split"
+        loss = f"its worst loss is {-chosen.worst_delta:.2f} points, on {where}"
+        if chosen.worst_delta >= 0:
+            loss = f"it loses nowhere; it gains least, {chosen.worst_delta:.2f} points, on {where}"
         among = f" Its mIoU cannot be told apart from that of {', '.join(rivals)}." if rivals else ""
-        return f"{self.name}: its worst loss is {-chosen.worst_delta:.2f} points, on {where}.{among}"
+        return f"{self.name}: {loss}.{among}"
 
 
 def choose_variant(scores: Sequence[VariantScore]) -> Choice:

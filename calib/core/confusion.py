@@ -83,7 +83,7 @@ def count_label(
     """
     classes = band.size
     height, width = label.shape
-    void, dark, near = 0, 0, 0
+    void, dark, near = np.int64(0), np.int64(0), np.int64(0)
     for y in range(height):
         truth, mark = label[y], marks[y]
         for x in range(width):

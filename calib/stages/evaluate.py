@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
@@ -154,7 +154,7 @@ class Evaluator:
         vectors, foreign, ties = [], [], []
         reference: NDArray[Any] | None = None
         inference = 0.0
-        for contender, prediction, spent in self._predictions(scene, view.plan):
+        for contender, prediction, spent in self._predictions(scene, view.plan, self._contenders):
             inference += spent
             vectors.append(self._count(view, prediction, reference, f"{contender.name}, {scene.key}"))
             foreign.append(prediction.foreign)
@@ -165,14 +165,17 @@ class Evaluator:
         self.clock.add(time.perf_counter() - started, inference)
         return ImageTally(scene.key, image, tuple(vectors), tuple(foreign), tuple(ties))
 
-    def class_maps(self, scene: Scene) -> tuple[Geometry, list[NDArray[Any]]]:
-        """Predict one image under every network, for pictures: where it was seen, and the class maps there."""
+    def class_maps(self, scene: Scene, wanted: Collection[str]) -> tuple[Geometry, dict[str, NDArray[Any]]]:
+        """Predict one image under some networks, for pictures: where it was seen, and the class maps there by name."""
         plan = self._plan(scene)
-        return plan, [prediction.ids for _, prediction, _ in self._predictions(scene, plan)]
+        kept = [contender for contender in self._contenders if contender.name in wanted]
+        return plan, {own.name: prediction.ids for own, prediction, _ in self._predictions(scene, plan, kept)}
 
-    def _predictions(self, scene: Scene, plan: Geometry) -> Iterator[tuple[Contender, Prediction, float]]:
+    def _predictions(
+        self, scene: Scene, plan: Geometry, contenders: Sequence[Contender]
+    ) -> Iterator[tuple[Contender, Prediction, float]]:
         feeds: dict[int, Feeds] = {}
-        for contender in self._contenders:
+        for contender in contenders:
             key = id(contender.feed)
             if key not in feeds:
                 feeds[key] = contender.feed(scene)

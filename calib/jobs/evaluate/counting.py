@@ -69,6 +69,11 @@ class Counting:
         """Names of the classes."""
         return self.dataset.classes.names if self.dataset.classes else ()
 
+    @property
+    def colours(self) -> tuple[tuple[int, int, int], ...]:
+        """RGB colours of the classes."""
+        return self.dataset.classes.colours if self.dataset.classes else ()
+
     @cached_property
     def readings(self) -> tuple[OutputReading, ...]:
         """What each network's output is.

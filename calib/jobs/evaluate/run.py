@@ -15,6 +15,7 @@ from calib.core.maxdrop import Limit, Verdict, check_names, parse_max_drop
 from calib.core.slices import DARK_PIXELS, Slice, dark_pixels, make_slices, split_slice_option
 from calib.edges.evaluation.loading import Loaded, load_network
 from calib.edges.evaluation.matrices import Matrices
+from calib.edges.evaluation.mlflowlog import log_evaluation
 from calib.edges.evaluation.sources import Calibration, Source, find_sources
 from calib.edges.evaluation.tables import write_document, write_tables
 from calib.edges.files import make_output_folder
@@ -22,8 +23,9 @@ from calib.edges.manifest import load_dataset, require_preprocess
 from calib.edges.progress import SilentProgress
 from calib.errors import UsageError
 from calib.jobs.evaluate.checks import check_foreign, check_leaks, ignored_class, other_network, require_labels
-from calib.jobs.evaluate.counting import SCRATCH, Counted, Counting
+from calib.jobs.evaluate.counting import SCRATCH, Counting
 from calib.jobs.evaluate.document import judge_all, make_document
+from calib.jobs.evaluate.reporting import write_report
 from calib.jobs.evaluate.request import EvaluateRequest
 from calib.jobs.scan import scan
 from calib.stages.compare import Sampling, compare_networks, image_rows
@@ -123,7 +125,7 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     every_note = (*notes, *left_out, *counted.notes)
     document = make_document(counting, models, slices, split_facts(networks), verdicts, calibrations, every_note)
     images = image_rows(networks, slices, reference)
-    return _write(counting, Evaluation(request.output, document, images, verdicts, counted.reused), counted)
+    return _write(counting, Evaluation(request.output, document, images, verdicts, counted.reused))
 
 
 def choose_reference(request: EvaluateRequest, loaded: Sequence[Loaded]) -> int | None:
@@ -202,16 +204,12 @@ def _needs_reference(place: str) -> UsageError:
     )
 
 
-def _write(counting: Counting, evaluation: Evaluation, counted: Counted) -> Evaluation:
+def _write(counting: Counting, evaluation: Evaluation) -> Evaluation:
     """Write every file; the report last, for it names the others."""
-    from calib.jobs.evaluate.reporting import write_report
-
     write_document(evaluation.folder, evaluation.document)
     write_tables(evaluation.folder, evaluation.document, evaluation.images)
-    write_report(counting, evaluation.document, evaluation.images, counted.matrices)
+    write_report(counting, evaluation.document, evaluation.images)
     shutil.rmtree(evaluation.folder / SCRATCH, ignore_errors=True)
     if counting.request.mlflow is not None:
-        from calib.edges.evaluation.mlflowlog import log_evaluation
-
         log_evaluation(counting.request.mlflow, evaluation.folder, evaluation.document)
     return evaluation
