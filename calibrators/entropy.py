@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
+
 from calib.core.ranges import range_at
 from calib.core.search import entropy_bin, equal_bins
 from calib.types.parameters import Parameter
@@ -22,9 +24,12 @@ def entropy(
         levels: levels a magnitude is quantized to; 128 for INT8.
         bins: candidates are the edges of this many equal bins, from the ``levels``-th on.
 
+    A candidate is passed over where it keeps a single occupied bin: its entropy is 0 whatever it clips, which would
+    throw away everything but one stray value.
+
     Returns:
         ``amax`` is the upper edge of the last kept bin; ``objective`` is the relative entropy in nats. Where no
-        threshold has a finite entropy nothing is clipped.
+        candidate is left nothing is clipped.
 
     Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017; on an identical histogram the bin is the one
     NVIDIA pytorch-quantization (``calib/histogram.py``) chooses.
@@ -32,6 +37,8 @@ def entropy(
     amax = statistics.amax
     if not amax:
         return DynamicRange(0.0)
-    counts, certain = equal_bins(statistics.magnitude, statistics.bin_width, amax, bins)
-    kept, divergence = entropy_bin(counts, levels, levels, certain)
+    counts, certain = equal_bins(statistics, bins)
+    several = np.cumsum(counts[1:] > 0) + (counts[1] > 0) > 1  # as bin 0 counts as bin 1 does
+    usable = certain & np.concatenate([[False], several])
+    kept, divergence = entropy_bin(counts, levels, levels, usable)
     return range_at(statistics, amax if kept == bins else kept / bins * amax, divergence)

@@ -31,7 +31,7 @@ def mse(
     amax = statistics.amax
     if not amax:
         return DynamicRange(0.0)
-    counts, _ = equal_bins(statistics.magnitude, statistics.bin_width, amax, bins)
+    counts, _ = equal_bins(statistics, bins)
     bin_, error = squared_error_bin(counts, levels, levels)
     width = amax / bins
     return range_at(statistics, (bin_ + 0.5) * width, error * width**2)

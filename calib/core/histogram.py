@@ -20,7 +20,7 @@ from calib.core import kernels
 from calib.types.statistics import TensorStatistics
 
 _scratch = threading.local()
-_NO_CHANNELS = np.empty(0, np.float32)
+_NOTHING = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ class TensorAccumulator:
         regions = kernels.REGIONS if np.isfinite(self._bounds).any() else kernels.REGIONS // 2
         self._counts = np.zeros((regions, kernels.BINS), np.int64)
         self._channels = np.empty((2, 0), np.int32)
+        self._tails = np.full((2, kernels.TAIL), -1, np.int32)
 
     @property
     def nonfinite(self) -> int:
@@ -100,7 +101,16 @@ class TensorAccumulator:
         inner = self._fit_channels(np.shape(array))
         low, high = self._channels
         kernels.count_tensor(
-            values, values.view(np.int32), inner, self._bounds, self._state, self._counts, low, high, *_buffers()
+            values,
+            values.view(np.int32),
+            inner,
+            self._bounds,
+            self._state,
+            self._counts,
+            low,
+            high,
+            self._tails,
+            *_buffers(),
         )
 
     def statistics(self) -> TensorStatistics:
@@ -117,6 +127,7 @@ class TensorAccumulator:
             self.channel_axis,
             np.where(seen, _from_keys(self._channels[0]), np.float32(np.inf)),
             np.where(seen, _from_keys(self._channels[1]), np.float32(-np.inf)),
+            _largest(self._tail(0), self._tail(1)),
         )
 
     def clipped(self, name: str, low: float | None, high: float | None) -> TensorStatistics:
@@ -149,7 +160,22 @@ class TensorAccumulator:
             whole.channel_axis,
             _clip_channels(whole.channel_minimum, bounds),
             _clip_channels(whole.channel_maximum, bounds),
+            _largest(*self._clipped_tails(whole, *bounds)),
         )
+
+    def _tail(self, sign: int) -> NDArray[np.float32]:
+        """Largest magnitudes of the non-negative (0) or the negative values (1)."""
+        bits: NDArray[np.int32] = self._tails[sign][self._tails[sign] >= 0]
+        return bits.view(np.float32)
+
+    def _clipped_tails(
+        self, whole: TensorStatistics, low: Any, high: Any
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The same of the clipped values."""
+        above, below = np.minimum(self._tail(0), high), np.minimum(self._tail(1), -low)
+        if low == 0:
+            below = np.zeros(min(int(whole.negative.sum()), kernels.TAIL), np.float32)
+        return above, below
 
     def _region(self, region: int) -> Magnitudes:
         if region >= self._counts.shape[0]:
@@ -203,6 +229,7 @@ def merge(first: TensorStatistics, second: TensorStatistics) -> TensorStatistics
         axis,
         low,
         high,
+        _largest(first.tail, second.tail) if _has_tail(first) and _has_tail(second) else _NOTHING,
     )
 
 
@@ -215,7 +242,7 @@ def renamed(statistics: TensorStatistics, name: str, channel_axis: int | None) -
     """The same counts under another tensor's name; ``channel_axis=None`` drops the channel extrema."""
     if channel_axis is not None and statistics.channel_axis is not None:
         return replace(statistics, name=name, channel_axis=channel_axis)
-    return replace(statistics, name=name, channel_axis=None, channel_minimum=_NO_CHANNELS, channel_maximum=_NO_CHANNELS)
+    return replace(statistics, name=name, channel_axis=None, channel_minimum=_NOTHING, channel_maximum=_NOTHING)
 
 
 def concatenated(
@@ -252,6 +279,7 @@ def _pack(
     channel_axis: int | None,
     channel_minimum: NDArray[np.float32],
     channel_maximum: NDArray[np.float32],
+    tail: NDArray[np.float32],
 ) -> TensorStatistics:
     exponent = max(negative.exponent, positive.exponent)
     below, above = negative.widened(exponent).counts, positive.widened(exponent).counts
@@ -268,7 +296,17 @@ def _pack(
         channel_axis=channel_axis,
         channel_minimum=_frozen(channel_minimum),
         channel_maximum=_frozen(channel_maximum),
+        tail=_frozen(tail),
     )
+
+
+def _largest(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The largest of both, ascending."""
+    return np.sort(np.concatenate([first, second]))[-kernels.TAIL :]
+
+
+def _has_tail(statistics: TensorStatistics) -> bool:
+    return statistics.tail.size == min(statistics.count, kernels.TAIL)
 
 
 def _merged_channels(
@@ -279,7 +317,7 @@ def _merged_channels(
             return other.channel_axis, other.channel_minimum, other.channel_maximum
     same = first.channel_axis == second.channel_axis and first.channel_minimum.size == second.channel_minimum.size
     if not same or first.channel_axis is None:
-        return None, _NO_CHANNELS, _NO_CHANNELS
+        return None, _NOTHING, _NOTHING
     low = np.minimum(first.channel_minimum, second.channel_minimum)
     return first.channel_axis, low, np.maximum(first.channel_maximum, second.channel_maximum)
 

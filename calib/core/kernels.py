@@ -50,6 +50,12 @@ FEW = 1 << 15
 SHORT_ROW = 32
 """Channel extrema of rows shorter than this are found in a pass of their own."""
 
+TAIL = 256
+"""Largest magnitudes of either sign that are kept as they are."""
+
+PIECE = 64
+"""Values that are passed over together when none of them enters a tail."""
+
 KEY_MASK: Any = np.int32(0x7FFFFFFF)
 INFINITE: Any = np.int32(0x7F800000)
 KEY_HIGHEST: Any = np.int32(2147483647)
@@ -246,6 +252,37 @@ def _count_slots(
 
 
 @compiled_helper
+def _enters(low: Any, high: Any, tails: NDArray[np.int32]) -> bool:
+    """Whether the smallest or the largest of some values, given as keys, belongs into a tail."""
+    if high >= MINUS_ZERO and max(high, 0) > tails[0, 0]:
+        return True
+    return bool(low < MINUS_ZERO and (low ^ KEY_MASK) & KEY_MASK > tails[1, 0])
+
+
+@compiled_helper
+def _enter(magnitude: int, tail: NDArray[np.int32]) -> None:
+    """Put a magnitude in the place of the tail's smallest if it is larger."""
+    if tail[0] < magnitude < INFINITE:
+        place = 0
+        while place + 1 < TAIL and tail[place + 1] < magnitude:
+            tail[place] = tail[place + 1]
+            place += 1
+        tail[place] = magnitude
+
+
+@compiled_helper
+def _note_largest(bits: NDArray[np.int32], tails: NDArray[np.int32]) -> None:
+    """Enter a block's largest magnitudes into the tails."""
+    for begin in range(0, bits.size, PIECE):
+        piece = bits[begin : begin + PIECE]
+        low, high = _finite_extrema(piece)
+        if _enters(low, high, tails):
+            for index in range(piece.size):
+                magnitude = piece[index] & KEY_MASK
+                _enter(magnitude, tails[1 if piece[index] < 0 < magnitude else 0])
+
+
+@compiled_helper
 def _needed_room(low: Any, high: Any, bounds: NDArray[np.int32], magnitudes: NDArray[np.int64]) -> bool:
     """Largest magnitude of each region, -1 for none, from a block's extreme keys; tells whether any is out of bounds.
 
@@ -325,6 +362,7 @@ def count_tensor(
     counts: NDArray[np.int64],
     channel_low: NDArray[np.int32],
     channel_high: NDArray[np.int32],
+    tails: NDArray[np.int32],
     lanes: NDArray[np.uint32],
     slots: NDArray[np.uint16],
     kept: NDArray[np.float32],
@@ -342,6 +380,8 @@ def count_tensor(
             magnitude arrives.
         channel_low: int32 ``[channels]`` keys, updated; length 0 when channels are not tracked.
         channel_high: int32 ``[channels]`` keys, likewise.
+        tails: int32 ``[2, TAIL]``: largest magnitudes of the non-negative and of the negative values as float32 bits,
+            ascending, -1 where there are fewer; updated.
         lanes: uint32 ``[LANES, LANE_SIZE]`` scratch, zero on entry and on return.
         slots: uint16 ``[BLOCK]`` scratch.
         kept: float32 ``[BLOCK]`` scratch.
@@ -366,6 +406,8 @@ def count_tensor(
         if size:
             state[COUNT] += size
             state[LOW], state[HIGH] = min(state[LOW], low), max(state[HIGH], high)
+            if _enters(low, high, tails):
+                _note_largest(block_bits, tails)
             beyond = _needed_room(low, high, bounds.view(np.int32), magnitudes)
             grew = _make_room(magnitudes, state, counts, lanes, scale_bits, few)
             if beyond or grew or not finite:

@@ -37,7 +37,9 @@ def perceptual_hashes(blocks: NDArray[np.floating]) -> NDArray[np.uint64]:
     """
     side = blocks.shape[1]
     waves = np.cos(np.pi * np.outer(np.arange(8), 2 * np.arange(side) + 1) / (2 * side))
-    spectrum = np.round((waves @ blocks.astype(np.float64) @ waves.T).reshape(len(blocks), 64), 6)
+    across = (blocks.reshape(-1, side).astype(np.float64) @ waves.T).reshape(-1, side, 8)
+    along = across.transpose(0, 2, 1).reshape(-1, side) @ waves.T
+    spectrum = np.round(along.reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1, 64), 6)
     median = np.median(spectrum[:, 1:], axis=1, keepdims=True)
     bits = spectrum > median
     bits[:, 0] = False
@@ -51,8 +53,9 @@ def make_thumbnails(blocks: NDArray[np.floating]) -> NDArray[np.uint8]:
         blocks: ``[N, S, S]`` mean luma, ``S`` a multiple of ``THUMBNAIL``.
     """
     step = blocks.shape[1] // THUMBNAIL
-    means = blocks.reshape(len(blocks), THUMBNAIL, step, THUMBNAIL, step).mean(axis=(2, 4))
-    return np.asarray(np.round(means), np.uint8).reshape(len(blocks), THUMBNAIL**2)
+    rows = np.sum([blocks[:, offset::step] for offset in range(step)], axis=0)
+    sums = np.sum([rows[:, :, offset::step] for offset in range(step)], axis=0)
+    return np.asarray(np.round(sums / step**2), np.uint8).reshape(len(blocks), THUMBNAIL**2)
 
 
 def thumbnail_difference(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.float64]:

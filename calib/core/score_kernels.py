@@ -268,7 +268,7 @@ def count_dark(
     dark: int,
     by_class: NDArray[np.int64],
 ) -> None:
-    """Count the luma pixels of each class in every second row, and the dark ones of those.
+    """Count the luma pixels of each class in every second row and column, and the dark ones of those.
 
     Args:
         ids: ``[H, W]`` train ids; those of ``K`` and above are not counted.
@@ -277,18 +277,18 @@ def count_dark(
         dark: luma below this is dark.
         by_class: int64 ``[2, K]``, filled: pixels, dark pixels.
     """
-    height, width = luma.shape
+    height = luma.shape[0]
     classes = by_class.shape[1]
     counts = np.zeros((2, 2 * classes + 2), np.int32)  # two counters, so that neighbours do not wait for each other
     even, odd = counts[0], counts[1]
-    step, middle = 1 << shift, (1 << shift) >> 1
+    step, middle = 2 << shift, (1 << shift) >> 1
     for y in range(0, height, 2):
-        labels, row = ids[(y << shift) + middle, middle::step], luma[y]
-        for x in range(0, width - 1, 2):
+        labels, row = ids[(y << shift) + middle, middle::step], luma[y, ::2]
+        for x in range(0, len(row) - 1, 2):
             even[2 * min(np.int64(labels[x]), classes) + np.int64(row[x] < dark)] += 1
             odd[2 * min(np.int64(labels[x + 1]), classes) + np.int64(row[x + 1] < dark)] += 1
-        if width % 2:
-            even[2 * min(np.int64(labels[width - 1]), classes) + np.int64(row[width - 1] < dark)] += 1
+        if len(row) % 2:
+            even[2 * min(np.int64(labels[len(row) - 1]), classes) + np.int64(row[-1] < dark)] += 1
     for label in range(classes):
         low = even[2 * label + 1] + odd[2 * label + 1]
         by_class[0, label] = even[2 * label] + odd[2 * label] + low

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.jit import compiled
+from calib.types.statistics import TensorStatistics
 
 LEVELS = 128
 """Magnitude levels of INT8: 0 to 127."""
@@ -43,34 +44,50 @@ def entropy_divergences(counts: NDArray[np.int64], levels: int = LEVELS, start: 
     return _divergences(bins.astype(np.float64), levels, start)
 
 
-def equal_bins(
-    counts: NDArray[np.int64], width: float, amax: float, bins: int = 2048
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def equal_bins(statistics: TensorStatistics, bins: int = 2048) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Cut ``[0, amax]`` into equal bins, as a histogram made with that range would have.
 
-    A source bin that straddles a new edge is divided in proportion, to whole counts; where the new edges are edges of
-    the source too, the result is exact.
+    Where new edges are edges of the source too, or lie in its tail, the counts are exact; elsewhere a source bin that
+    straddles a new edge is divided in proportion, to whole counts.
 
     Args:
-        counts: int64 ``[n]`` of magnitudes in bins of ``width``.
-        width: width of the source bins.
-        amax: largest magnitude, in the last used source bin.
+        statistics: of a tensor whose amax is not 0.
         bins: number of bins wanted.
 
     Returns:
         int64 ``[bins]`` counts, and bool ``[bins]``: whether the source leaves no doubt if the bin is empty.
     """
-    edges = np.minimum(np.arange(counts.size + 1) * width, amax)
+    counts, amax = statistics.magnitude, statistics.amax
+    edges = np.minimum(np.arange(counts.size + 1) * statistics.bin_width, amax)
     cumulative = np.concatenate([[0], np.cumsum(counts)])
     wanted = np.arange(bins + 1) / bins * amax
     divided = np.rint(np.interp(wanted, edges, cumulative)).astype(np.int64)
+    first_exact = _first_in_tail(statistics, wanted)
+    beyond = statistics.tail.size - np.searchsorted(statistics.tail, wanted[first_exact:], "left")
+    divided[first_exact:] = statistics.count - beyond
     divided[-1] = cumulative[-1]
+    divided = np.minimum.accumulate(divided[::-1])[::-1]
+    certain = _occupied(cumulative, edges, wanted)
+    certain[first_exact:] = True
+    return np.diff(divided), certain
+
+
+def _first_in_tail(statistics: TensorStatistics, wanted: NDArray[np.float64]) -> int:
+    """First of the ascending edges from which on every value beyond is in the tail."""
+    if statistics.tail.size >= statistics.count:
+        return 0
+    return int(np.searchsorted(wanted, statistics.tail[0], "right")) if statistics.tail.size else wanted.size
+
+
+def _occupied(
+    cumulative: NDArray[np.int64], edges: NDArray[np.float64], wanted: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Whether a source bin inside each new bin is occupied, or all that touch it are empty."""
     first_inside = np.searchsorted(edges, wanted[:-1], "left")
     last_inside = np.searchsorted(edges, wanted[1:], "right") - 1
-    last_inside[-1] = counts.size
+    last_inside[-1] = edges.size - 1
     sure = cumulative[last_inside] - cumulative[np.minimum(first_inside, last_inside)]
-    result = np.diff(divided)
-    return result, (sure > 0) | _nothing_near(cumulative, first_inside, last_inside)
+    return np.asarray((sure > 0) | _nothing_near(cumulative, first_inside, last_inside))
 
 
 def _nothing_near(
@@ -85,7 +102,7 @@ def entropy_bin(
     counts: NDArray[np.int64],
     levels: int = LEVELS,
     start: int = LEVELS,
-    certain: NDArray[np.bool_] | None = None,
+    usable: NDArray[np.bool_] | None = None,
 ) -> tuple[int, float]:
     """Number of bins to keep so that the relative entropy is smallest, and that entropy in nats.
 
@@ -95,11 +112,11 @@ def entropy_bin(
         counts: int64 ``[bins]`` of magnitudes.
         levels: quantization levels.
         start: smallest candidate.
-        certain: bool ``[bins]``; a candidate whose last bin is not certain is passed over. None for all certain.
+        usable: bool ``[bins]``; a candidate whose last bin is not usable is passed over. None for all usable.
     """
     divergences = entropy_divergences(counts, levels, start)
-    if certain is not None:
-        divergences = np.where(certain[start - 1 :], divergences, np.inf)
+    if usable is not None:
+        divergences = np.where(usable[start - 1 :], divergences, np.inf)
     best = divergences.min(initial=np.inf)
     if not math.isfinite(best):
         return counts.size, 0.0
@@ -148,13 +165,17 @@ def squared_error_bin(counts: NDArray[np.int64], levels: int = LEVELS, start: in
 def percentile_bin(counts: NDArray[np.int64], percentile: float) -> int:
     """First bin up to which at least ``percentile`` percent of the values lie.
 
+    Shares are summed in float64 as the source does, so that where a share meets the percentile exactly the rounding,
+    and with it the bin, is the same.
+
     Args:
         counts: int64 ``[bins]``, not all zero.
         percentile: 0..100.
+
+    Source: NVIDIA pytorch-quantization, ``calib/histogram.py`` (``_compute_amax_percentile``).
     """
-    cumulative = np.cumsum(counts)
-    wanted = percentile / 100 * int(cumulative[-1])
-    return min(int(np.searchsorted(cumulative, wanted)), counts.size - 1)
+    shares = np.cumsum(counts / counts.sum())
+    return min(int(np.searchsorted(shares, percentile / 100)), counts.size - 1)
 
 
 def _zero_as_neighbour(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -25,7 +25,8 @@ def pack(statistics: Mapping[str, TensorStatistics], about: Mapping[str, Any]) -
     Members: ``names`` (JSON, UTF-8 bytes), ``about`` (JSON), ``count``, ``nonfinite`` (int64 [T]), ``extrema``
     (float64 [T, 2]), ``exponent`` (int64 [T]), ``bins`` (int64 [T]), ``negative`` and ``positive`` (int64, the tensors'
     bins one after the other), ``channel_axis`` (int64 [T], -1 for none), ``channels`` (int64 [T]),
-    ``channel_minimum`` and ``channel_maximum`` (float32, one after the other).
+    ``channel_minimum`` and ``channel_maximum`` (float32, one after the other), ``tails`` (int64 [T], their lengths) and
+    ``tail`` (float32, one after the other).
 
     Args:
         statistics: by tensor name.
@@ -46,6 +47,8 @@ def pack(statistics: Mapping[str, TensorStatistics], about: Mapping[str, Any]) -
         "channels": np.array([item.channel_minimum.size for item in items], np.int64),
         "channel_minimum": _joined([item.channel_minimum for item in items], np.float32),
         "channel_maximum": _joined([item.channel_maximum for item in items], np.float32),
+        "tails": np.array([item.tail.size for item in items], np.int64),
+        "tail": _joined([item.tail for item in items], np.float32),
     }
     return _zip(arrays)
 
@@ -78,7 +81,7 @@ def unpack(data: bytes, place: str) -> tuple[dict[str, TensorStatistics], dict[s
 
 def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> dict[str, TensorStatistics]:
     names = json.loads(arrays["names"].tobytes())
-    bins, channels = (np.concatenate([[0], np.cumsum(arrays[name])]) for name in ("bins", "channels"))
+    bins, channels, tails = (np.concatenate([[0], np.cumsum(arrays[name])]) for name in ("bins", "channels", "tails"))
     found = {}
     for index, name in enumerate(names):
         histogram, extrema = slice(bins[index], bins[index + 1]), slice(channels[index], channels[index + 1])
@@ -95,6 +98,7 @@ def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> dict[str, TensorStatistics]
             channel_axis=None if axis < 0 else axis,
             channel_minimum=_read_only(arrays["channel_minimum"][extrema]),
             channel_maximum=_read_only(arrays["channel_maximum"][extrema]),
+            tail=_read_only(arrays["tail"][tails[index] : tails[index + 1]]),
         )
     return found
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calib.demo.camera import Camera
-from calib.demo.canvas import Canvas, Colour, Floats, surface
+from calib.demo.canvas import Colour, Floats, surface
 from calib.demo.classes import CAR
 from calib.demo.figure import Figure, Point
 from calib.demo.light import Light
@@ -38,42 +37,35 @@ _TURN = np.linspace(0.0, 2.0 * np.pi, 12, endpoint=False)
 
 
 def paint_car(
-    canvas: Canvas,
-    camera: Camera,
-    x: float,
-    z: float,
-    oncoming: bool,
-    parked: bool,
-    sun: float,
-    light: Light,
-    rng: np.random.Generator,
+    figure: Figure, sun: float, light: Light, rng: np.random.Generator, *, oncoming: bool, parked: bool
 ) -> None:
-    """Paint a car whose near face stands at ``(x, z)``: shadow, the side one can see, then the near face."""
+    """Paint a car whose near face stands at the figure's place: shadow, the side one can see, then the near face."""
     tall = float(rng.choice([1.0, 1.0, 1.12, 1.3]))
     paint = PAINTS[int(rng.integers(len(PAINTS)))]
     length = CAR_LENGTH_M * float(rng.uniform(0.88, 1.1))
-    ahead = z + np.array([-0.3, -0.3, length + 0.2, length + 0.2])
-    canvas.shade(camera.project(x + np.array([-1.05, 1.05, 1.05, -1.05]), 0.0, ahead), 0.1, 0.3)
-    if abs(x) > 0.95:
-        _paint_car_side(canvas, camera, x - np.sign(x) * 0.88, z, length, tall, paint, sun)
-    _paint_car_face(Figure(canvas, camera, x, z, CAR), tall, paint, sun)
-    lights = 0.0 if parked else light.headlamps
-    _paint_car_lights(Figure(canvas, camera, x, z, CAR), oncoming, lights, light)
+    ahead = figure.z + np.array([-0.3, -0.3, length + 0.2, length + 0.2])
+    below = figure.camera.project(figure.x + np.array([-1.05, 1.05, 1.05, -1.05]), 0.0, ahead)
+    figure.canvas.shade(below, 0.1, 0.3)
+    if abs(figure.x) > 0.95:
+        _paint_car_side(figure, length, tall, paint, sun)
+    _paint_car_face(figure, tall, paint, sun)
+    _paint_car_lights(figure, oncoming, 0.0 if parked else light.headlamps, light)
 
 
-def _paint_car_side(
-    canvas: Canvas, camera: Camera, x: float, z: float, length: float, tall: float, paint: Colour, sun: float
-) -> None:
+def _paint_car_side(figure: Figure, length: float, tall: float, paint: Colour, sun: float) -> None:
+    """Paint the side that faces the camera's lane; points run along it in car lengths and up in metres."""
+    x = figure.x - np.sign(figure.x) * 0.88
+
     def fill(ahead: list[float], up: list[float], material: Floats) -> None:
-        pixels = camera.project(x, np.array(up) * tall, z + np.array(ahead) * length)
-        canvas.polygon(pixels, material, z + 0.3, CAR)
+        pixels = figure.camera.project(x, np.array(up) * tall, figure.z + np.array(ahead) * length)
+        figure.canvas.polygon(pixels, material, figure.z + 0.3, CAR)
 
     fill([0.0, 1.0, 1.0, 0.86, 0.0], [0.28, 0.28, 0.7, 0.88, 0.9], surface(_scaled(paint, 0.75), sun=sun, ambient=0.8))
     fill([0.04, 0.8, 0.64, 0.14], [0.88, 0.88, 1.42, 1.42], surface(_scaled(paint, 0.8), sun=sun, ambient=0.8))
     fill([0.1, 0.73, 0.62, 0.17], [0.92, 0.92, 1.34, 1.34], surface(GLASS, sun=sun * 1.5, ambient=1.8))
     for hub in (0.18, 0.8):
         rim = 0.33 / tall
-        wheel = (hub + 0.33 / length * np.cos(_TURN), 0.33 / tall + rim * np.sin(_TURN))
+        wheel = (hub + 0.33 / length * np.cos(_TURN), rim + rim * np.sin(_TURN))
         fill(list(wheel[0]), list(wheel[1]), surface(TYRE, sun=sun, ambient=0.6))
 
 

@@ -76,8 +76,9 @@ def _paint_facade(
         return
     columns, rows = np.arange(window[2], window[3], dtype=np.float32), np.arange(window[0], window[1], dtype=np.float32)
     z = np.float32(camera.focal * side.front) / (columns - np.float32(camera.centre))
-    up = np.float32(camera.eye) - (rows[:, None] - np.float32(camera.horizon)) * z / np.float32(camera.focal)
-    along = np.broadcast_to(z - np.float32(block.start), up.shape)
+    drop = (rows[:, None] - np.float32(camera.horizon)) * z / np.float32(camera.focal)
+    up: Floats = np.asarray(np.float32(camera.eye) - drop, np.float32)
+    along: Floats = np.broadcast_to(z - np.float32(block.start), up.shape)
     inside = (up >= 0.0) & (up <= block.height) & (z >= near) & (z <= far)
     shadow_top = _shadow_top(street, side, light, z)
     materials = _wall(style, along, up, block.height, light)

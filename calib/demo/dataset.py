@@ -22,7 +22,7 @@ GENERATOR_VERSION = 1
 
 JPEG_QUALITY = 95
 SPLITS: dict[str, dict[str, int]] = {
-    "calib": {"day": 172, "dusk": 50, "night": 18},
+    "calib": {"day": 168, "dusk": 48, "night": 24},
     "val": {"day": 40, "dusk": 24, "night": 16},
 }
 """Images by split and light. Mostly day, as road data is; ``val`` holds enough dark images to score them."""
@@ -161,8 +161,7 @@ def manifest_text(root: str) -> str:
         for name, colour in zip(CLASS_NAMES, CLASS_COLOURS, strict=True)
     )
     splits = "\n".join(
-        f'  {split}: {{images: "images/{split}/{{light}}_*.jpg", labels: "labels/{split}/{{stem}}.png"}}'
-        for split in SPLITS
+        f'  {split}: {{images: "images/{split}/*.jpg", labels: "labels/{split}/{{stem}}.png"}}' for split in SPLITS
     )
     return MANIFEST.format(root=root, splits=splits, classes=classes, void=VOID, rows=ROWS, columns=COLUMNS)
 
@@ -175,6 +174,7 @@ splits:
 {splits}
 classes:
 {classes}
+group: {{light: '([^/_]+)_[^/]*$'}}
 ignore_index: {void}
 label_format: index
 preprocess:

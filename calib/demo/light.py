@@ -72,7 +72,7 @@ def choose_light(level: float, rng: np.random.Generator) -> Light:
         headlamps=max(0.06 * float(rng.random() < 0.5), _ramp(0.64 - level, 0.0, 0.2)),
         sun_disc=_sun_disc(level, overcast, rng),
         haze=float(rng.choice([0.002, 0.004, 0.009, 0.02], p=[0.4, 0.35, 0.17, 0.08])),
-        gain=float(1.05 * (sky / 0.42) ** -0.48 * rng.uniform(0.85, 1.2)),
+        gain=float(1.05 * (sky / 0.42) ** -0.3 * rng.uniform(0.85, 1.2)),
     )
 
 

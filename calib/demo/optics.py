@@ -13,10 +13,10 @@ from calib.demo.canvas import ALBEDO, AMBIENT, DEPTH, EMISSION, RETRO, SUN, Canv
 from calib.demo.classes import ROAD
 from calib.demo.light import Light
 
-HEADLAMP_INTENSITY = 6.0
-STREET_LAMP_INTENSITY = 1.0
-READ_NOISE = 0.0011
-SHOT_NOISE = 0.0085
+HEADLAMP_INTENSITY = 9.0
+STREET_LAMP_INTENSITY = 2.0
+READ_NOISE = 0.0012
+SHOT_NOISE = 0.013
 LENS_BLUR_PX = 0.45
 
 

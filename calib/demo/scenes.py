@@ -15,7 +15,7 @@ from calib.demo import actors, furniture
 from calib.demo.buildings import paint_building
 from calib.demo.camera import Camera
 from calib.demo.canvas import Canvas, Floats, surface
-from calib.demo.classes import BICYCLIST, PEDESTRIAN, POLE, SIGN, VEGETATION, VOID
+from calib.demo.classes import BICYCLIST, CAR, PEDESTRIAN, POLE, SIGN, VEGETATION, VOID
 from calib.demo.figure import Figure
 from calib.demo.light import Light, choose_light
 from calib.demo.optics import Lamp, develop
@@ -126,7 +126,7 @@ class Painter:
 
     def _sun(self, x: float, z: float) -> float:
         """Share of sunlight on something that stands at a place."""
-        return 0.08 if bool(self.street.in_shadow(x, np.float32(z), self.light)) else 0.85
+        return 0.08 if bool(self.street.in_shadow(x, np.array(z, np.float32), self.light)) else 0.85
 
     def _roadside(self) -> list[Job]:
         jobs: list[Job] = []
@@ -200,10 +200,9 @@ class Painter:
         return jobs
 
     def _car(self, x: float, z: float, oncoming: bool, *, parked: bool) -> Callable[[], object]:
-        place = (float(x), float(z), oncoming, parked)
-        return lambda: actors.paint_car(
-            self.canvas, self.camera, *place, self._sun(place[0], place[1]), self.light, self.rng
-        )
+        figure = Figure(self.canvas, self.camera, float(x), float(z), CAR)
+        sun = self._sun(figure.x, figure.z)
+        return lambda: actors.paint_car(figure, sun, self.light, self.rng, oncoming=oncoming, parked=parked)
 
     def _people(self) -> list[Job]:
         jobs: list[Job] = []

@@ -73,18 +73,18 @@ class BuildFolder:
             write_atomic(file, json.dumps(request, indent=2, sort_keys=True).encode())
         return resumable
 
-    def save_statistics(self, collected: Collected, digests: Mapping[str, str], step: int) -> None:
+    def save_statistics(self, collected: Collected, digests: Mapping[str, str], step: str) -> None:
         """Keep a checkpoint of the collection.
 
         Args:
             collected: what is counted so far.
             digests: sha256 of each image.
-            step: number of images that this step of the collection aims at.
+            step: names this step of the collection.
         """
         images = {key: digests[key] for key in sorted(collected.images)}
         write_atomic(self._checkpoint(step), pack(collected.statistics, {"images": images}))
 
-    def load_statistics(self, digests: Mapping[str, str], step: int) -> Collected | None:
+    def load_statistics(self, digests: Mapping[str, str], step: str) -> Collected | None:
         """The checkpoint of a step, or None where there is none, or it counts an image that is not wanted any more.
 
         Args:
@@ -118,7 +118,7 @@ class BuildFolder:
         statistics, _ = unpack(file.read_bytes(), str(file))
         return Collected(frozenset(digests), statistics)
 
-    def _checkpoint(self, step: int) -> Path:
+    def _checkpoint(self, step: str) -> Path:
         return self.partial / f"statistics-{step}.npz"
 
     def remove_outdated(self) -> None:

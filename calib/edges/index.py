@@ -84,11 +84,14 @@ def read_index_and_info(path: Path) -> tuple[ScoreTable, IndexInfo]:
     try:
         read = pq.read_table(pa.BufferReader(data))
         metadata = json.loads((read.schema.metadata or {})[METADATA_KEY])
-        version = metadata["schema"]
+        if metadata["schema"] != SCHEMA_VERSION:
+            raise _no_index(path, f"one of schema version {metadata['schema']}")
+        return _make_table(read, metadata)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError, ValueError, TypeError) as error:
         raise _no_index(path, "another file" if isinstance(error, KeyError) else str(error).splitlines()[0]) from error
-    if version != SCHEMA_VERSION:
-        raise _no_index(path, f"one of schema version {version}")
+
+
+def _make_table(read: pa.Table, metadata: dict[str, Any]) -> tuple[ScoreTable, IndexInfo]:
     names = [name for name in read.column_names if name != "key"]
     columns = {name: _to_numpy(read.column(name).combine_chunks()) for name in names}
     columns |= {name: np.zeros((read.num_rows, 0), kind) for name, kind in metadata["empty"].items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,19 +24,20 @@ from calib.edges.luma import read_luma
 from calib.errors import CalibError, ImageError
 from calib.stages.scan import (
     Failure,
+    PartialScan,
     ScanImage,
     ScanPlan,
     Stamp,
     find_unchanged,
     gather_failures,
-    scan_part,
+    start_part,
 )
 from calib.types.data import Dataset, ImageRecord
 from calib.types.progress import Progress
 from calib.types.scores import ScoreTable
 
-PART = 512
-"""Images a part: a killed scan loses at most this many."""
+PART = 1024
+"""Images a part: a killed scan loses at most two parts."""
 
 MISSING = Stamp(-1, -1)
 
@@ -123,7 +125,7 @@ def scan(
     info = IndexInfo(dataset.name, dataset.split, common_root(dataset), digest_settings(dataset, settings))
     source, parts = FileSource(dataset), _parts_folder(output)
     workers = workers or os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
+    with _worker_threads(workers) as pool:
         stamps = dict(zip((r.key for r in dataset.records), pool.map(source.stamp, dataset.records), strict=True))
         known = _find_known(dataset.records, stamps, output, parts, info)
         seen = {key for table in known for key in table.keys}
@@ -137,6 +139,16 @@ def scan(
     write_index(output, table, info)
     shutil.rmtree(parts, ignore_errors=True)
     return ScanResult(table, info, len(seen), _note_labels(table))
+
+
+@contextlib.contextmanager
+def _worker_threads(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that drop what waits for them when the block fails or is interrupted."""
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def digest_settings(dataset: Dataset, settings: ScoreSettings) -> str:
@@ -171,17 +183,24 @@ def _scan_waiting(
 ) -> tuple[list[ScoreTable], list[Failure]]:
     tables: list[ScoreTable] = []
     failures: list[Failure] = []
+
+    def finish(part: PartialScan, last: bool) -> None:
+        table, failed = part.finish(stamps)
+        tables.append(table)
+        failures.extend(failed)
+        if len(table) and (failures or not last):
+            make_output_folder(parts)
+            write_index(parts / f"{_digest_keys(table)}.parquet", table, info)
+
+    under_way: PartialScan | None = None
     with progress.task("scanning images", len(waiting)) as task:
         for start in range(0, len(waiting), PART):
-            records = waiting[start : start + PART]
-            part, failed = scan_part(
-                records, [stamps[record.key] for record in records], source, plan, pool, task.advance
-            )
-            tables.append(part)
-            failures += failed
-            if len(part) and (failures or len(waiting) > PART):
-                make_output_folder(parts)
-                write_index(parts / f"{_digest_keys(part)}.parquet", part, info)
+            following = start_part(waiting[start : start + PART], source, plan, pool, task.advance)
+            if under_way is not None:
+                finish(under_way, last=False)
+            under_way = following
+        if under_way is not None:
+            finish(under_way, last=True)
     return tables, failures
 
 

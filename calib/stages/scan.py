@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -84,26 +84,58 @@ class ScanPlan:
         return cls(settings, dataset.preprocess, dataset.classes.names if dataset.classes else ())
 
 
-def scan_part(
-    records: Sequence[ImageRecord],
-    stamps: Sequence[tuple[Stamp, Stamp]],
-    source: ImageSource,
-    plan: ScanPlan,
-    pool: ThreadPoolExecutor,
-    done: Callable[[], None],
-) -> tuple[ScoreTable, list[Failure]]:
-    """Score some images.
+@dataclass(frozen=True)
+class PartialScan:
+    """Some images being scored.
+
+    Attributes:
+        records: what is scored.
+        plan: settings and classes.
+        counts: filled by the workers, a row a record.
+        answers: the digest of each image, or why it could not be scored.
+    """
+
+    records: Sequence[ImageRecord]
+    plan: ScanPlan
+    counts: Counts
+    answers: Sequence[Future[str | ImageError]]
+
+    def finish(self, stamps: Mapping[str, tuple[Stamp, Stamp]]) -> tuple[ScoreTable, list[Failure]]:
+        """Wait for the images.
+
+        Args:
+            stamps: of image and label, by key.
+
+        Returns:
+            The table of those that could be scored, and the failures, both in the order of the records.
+        """
+        digests = [future.result() for future in self.answers]
+        good = [row for row, digest in enumerate(digests) if isinstance(digest, str)]
+        failures = [
+            Failure(self.records[row].key, digest)
+            for row, digest in enumerate(digests)
+            if isinstance(digest, ImageError)
+        ]
+        settings, records = self.plan.settings, [self.records[row] for row in good]
+        columns = make_columns(self.counts.take(np.array(good, np.int64)), settings)
+        columns |= _describe_files(records, [stamps[record.key] for record in records])
+        columns["sha256"] = np.array([digests[row] for row in good], "U64")
+        keys = tuple(record.key for record in records)
+        thresholds = settings.as_thresholds(self.plan.preprocess)
+        return ScoreTable(keys, columns, self.plan.class_names, thresholds), failures
+
+
+def start_part(
+    records: Sequence[ImageRecord], source: ImageSource, plan: ScanPlan, pool: Executor, done: Callable[[], None]
+) -> PartialScan:
+    """Begin to score some images; the next part can be started before this one is finished.
 
     Args:
         records: what to score.
-        stamps: of image and label of each record.
         source: reads them.
         plan: settings and classes.
-        pool: runs one image a task; the answer does not depend on its size.
+        pool: runs one image a task in threads; the answer does not depend on their number.
         done: called after each image, from several threads.
-
-    Returns:
-        The table of those that could be scored, and the failures, both in the order of the records.
     """
     counts = Counts(len(records), len(plan.class_names))
 
@@ -118,18 +150,7 @@ def scan_part(
         counts.foreign[row] = image.foreign
         return image.sha256
 
-    answers = list(pool.map(score, range(len(records))))
-    failures = [
-        Failure(record.key, answer)
-        for record, answer in zip(records, answers, strict=True)
-        if isinstance(answer, ImageError)
-    ]
-    rows = np.array([row for row, answer in enumerate(answers) if isinstance(answer, str)], np.int64)
-    columns = make_columns(counts.take(rows), plan.settings)
-    columns |= _describe_files([records[row] for row in rows], [stamps[row] for row in rows])
-    columns["sha256"] = np.array([answers[row] for row in rows], "U64")
-    keys = tuple(records[row].key for row in rows)
-    return ScoreTable(keys, columns, plan.class_names, plan.settings.as_thresholds(plan.preprocess)), failures
+    return PartialScan(records, plan, counts, [pool.submit(score, row) for row in range(len(records))])
 
 
 def _describe_files(records: Sequence[ImageRecord], stamps: Sequence[tuple[Stamp, Stamp]]) -> dict[str, NDArray[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class TensorStatistics:
         channel_axis: axis of ``channel_minimum`` in the tensor, or None where the tensor has none.
         channel_minimum: float32 ``[C]``, empty without channel axis.
         channel_maximum: float32 ``[C]``, empty without channel axis.
+        tail: the largest magnitudes as they are, float32, ascending: all of up to 256 values, else the 256 largest;
+            empty where they are not known. Sparse tails decide thresholds, and bins alone would blur them.
     """
 
     name: str
@@ -41,6 +43,7 @@ class TensorStatistics:
     channel_axis: int | None
     channel_minimum: NDArray[np.float32]
     channel_maximum: NDArray[np.float32]
+    tail: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
 
     @property
     def amax(self) -> float:

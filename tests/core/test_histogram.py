@@ -52,6 +52,7 @@ def expected(name: str, values: NDArray[Any], axis: int | None = None) -> Tensor
         channel_axis=axis,
         channel_minimum=low.astype(np.float32),
         channel_maximum=high.astype(np.float32),
+        tail=np.sort(np.abs(finite).ravel())[-kernels.TAIL :].astype(np.float32),
     )
 
 

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calib.core import kernels
 
+laws = settings(deadline=None)
 MAGNITUDES = st.floats(0, float(np.finfo(np.float32).max), width=32)
 
 
@@ -18,6 +19,7 @@ def bits(value: float) -> int:
     return int(np.float32(value).view(np.int32))
 
 
+@laws
 @given(MAGNITUDES)
 def test_the_exponent_is_the_smallest_that_fits(value: float) -> None:
     exponent = kernels.exponent_for(bits(value))
@@ -25,6 +27,7 @@ def test_the_exponent_is_the_smallest_that_fits(value: float) -> None:
     assert exponent == kernels.MIN_EXPONENT or value / 2.0 ** (exponent - 1) >= kernels.BINS
 
 
+@laws
 @given(MAGNITUDES, MAGNITUDES)
 def test_the_bin_is_the_magnitude_over_the_bin_width(one: float, other: float) -> None:
     small, large = sorted((one, other))
@@ -33,6 +36,7 @@ def test_the_bin_is_the_magnitude_over_the_bin_width(one: float, other: float) -
         assert kernels.bin_of(bits(value), exponent) == math.floor(value / 2.0**exponent)
 
 
+@laws
 @given(st.lists(MAGNITUDES, min_size=1, max_size=50), st.integers(0, 40))
 def test_widening_equals_counting_in_wide_bins(values: list[float], shift: int) -> None:
     narrow = kernels.exponent_for(bits(max(values)))
@@ -77,6 +81,7 @@ def test_scratch_is_clean_after_every_kind_of_block() -> None:
                 counts,
                 np.empty(0, np.int32),
                 np.empty(0, np.int32),
+                np.full((2, kernels.TAIL), -1, np.int32),
                 lanes,
                 np.empty(kernels.BLOCK, np.uint16),
                 np.empty(kernels.BLOCK, np.float32),

@@ -148,8 +148,8 @@ def test_dark_pixels_are_counted_inside_each_class(shift):
     found = np.zeros((2, 4), np.int64)
     kernels.count_dark(ids, luma, shift, 32, found)
     step, middle = 1 << shift, (1 << shift) >> 1
-    grid = ids[middle::step, middle::step][: luma.shape[0], : luma.shape[1]][::2]
-    rows = luma[::2]
+    grid = ids[middle::step, middle::step][: luma.shape[0], : luma.shape[1]][::2, ::2]
+    rows = luma[::2, ::2]
     for number in range(4):
         assert found[0, number] == (grid == number).sum()
         assert found[1, number] == ((grid == number) & (rows < 32)).sum()

@@ -71,7 +71,8 @@ def camera():
 def paint_actor(canvas, name, rng):
     light = choose_light(0.3, rng)
     if name == "car":
-        actors.paint_car(canvas, camera(), 1.5, 12.0, True, False, 0.5, light, rng)
+        car = Figure(canvas, camera(), 1.5, 12.0, CAR)
+        actors.paint_car(car, 0.5, light, rng, oncoming=True, parked=False)
     elif name == "pedestrian":
         actors.paint_pedestrian(Figure(canvas, camera(), 1.0, 9.0, PEDESTRIAN), 0.5, rng)
     elif name == "bicyclist":

@@ -417,3 +417,13 @@ def test_a_size_the_network_does_not_take_is_explained(request_: BuildRequest) -
         run(request_, preprocess="size=32x24")
     assert caught.value.expected.endswith("shape ?x3x24x32")
     assert caught.value.got == "1x3x32x24"
+
+
+def test_an_equalizing_calibrator_gets_a_network_of_its_own(request_: BuildRequest, tmp_path: Path) -> None:
+    run(request_, calibrators=("minmax", "per-channel:equalize=true"))
+    names = set(contents(tmp_path / "out"))
+    assert {"equalized.float.onnx", "statistics.equalized.npz", "ranges.equalized.json"} <= names
+    cache = trtcache.parse((tmp_path / "out/per-channel.cache").read_bytes())
+    twin = analyse(onnx.load(tmp_path / "out/equalized.float.onnx"))
+    assert [entry.name for entry in cache.entries] == [item.name for item in twin.activations]
+    assert "belong to equalized.float.onnx" in (tmp_path / "out/report.html").read_text()

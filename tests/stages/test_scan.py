@@ -17,7 +17,7 @@ from calib.stages.scan import (
     describe_group,
     find_unchanged,
     gather_failures,
-    scan_part,
+    start_part,
 )
 from calib.types.data import ImageRecord
 
@@ -55,7 +55,8 @@ def scanned(count=12, broken=(), workers=2):
     done = []
     with ThreadPoolExecutor(workers) as pool:
         wanted = records(count)
-        table, failures = scan_part(wanted, [STAMPS] * count, ArraySource(broken), PLAN, pool, lambda: done.append(1))
+        part = start_part(wanted, ArraySource(broken), PLAN, pool, lambda: done.append(1))
+        table, failures = part.finish({record.key: STAMPS for record in wanted})
     assert len(done) == count
     return table, failures
 

@@ -30,14 +30,15 @@ def distributions_of(found: Mapping[str, Mapping[str, Any]]) -> tuple[Distributi
     """Read distributions of the form ``{"light": {"edges": […], "population": […], "selection": […]}}``.
 
     Args:
-        found: by name; numeric ones have ``edges`` (one more than bins), named ones ``labels`` (or ``names``).
+        found: by name; numeric ones have ``edges`` (one more than bins), named ones ``labels`` (or ``names``). A
+            heading as ``name`` and a ``unit`` may be given.
     """
     return tuple(_distribution(name, values) for name, values in found.items())
 
 
 def _distribution(name: str, values: Mapping[str, Any]) -> Distribution:
     return Distribution(
-        str(values.get("name", name)),
+        str(values.get("name", name.replace("_", " ").capitalize())),
         tuple(float(value) for value in values["population"]),
         tuple(float(value) for value in values["selection"]),
         tuple(float(edge) for edge in values.get("edges", ())),

@@ -37,8 +37,11 @@ def count(value: int) -> str:
     return f"{value:,}".replace(",", "\u202f")
 
 
-def share(value: float | None) -> str:
-    """Write a share 0..1 as percent; a share that is not zero never reads as zero, nor one below 1 as all."""
+def share(value: float | None, digits: int = 3) -> str:
+    """Write a share 0..1 as percent with ``digits`` significant digits.
+
+    A share that is not zero never reads as zero, nor one below 1 as all.
+    """
     if value is None or not math.isfinite(value):
         return MISSING
     percent = value * 100
@@ -50,7 +53,7 @@ def share(value: float | None) -> str:
         return ">99.9999\u202f%"
     if 99 < percent < 100:
         return f"{float(f'{percent:.4f}'):.6g}\u202f%"
-    return f"{float(f'{percent:.3g}'):.10g}\u202f%"
+    return f"{float(f'{percent:.{digits}g}'):.10g}\u202f%"
 
 
 def bits(value: float | None) -> str:

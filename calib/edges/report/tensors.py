@@ -195,14 +195,19 @@ def _tensor_view(index: int, row: TensorRow, calibrators: Sequence[str], draw: b
 
 def _thresholds(cells: Sequence[CellView]) -> list[svg.Threshold]:
     return [
-        svg.Threshold(view.calibrator, view.cell.amax, f"{view.amax} · {view.clipped} clipped", view.style)
+        svg.Threshold(view.calibrator, view.cell.amax, _label(view.cell), view.style)
         for view in cells
         if view.cell and _positive(view.cell.amax)
     ]
 
 
+def _label(cell: RangeCell) -> str:
+    """Short, so that five labels find room; the table beside has every digit."""
+    return f"{formatting.number(cell.amax, 3)} · {formatting.share(cell.clipped, 2)}"
+
+
 def _histogram(key: str, row: TensorRow, lines: Sequence[svg.Threshold]) -> str:
-    words = "; ".join(line.caption for line in lines) or "no calibrator gave a range"
+    words = "; ".join(f"{line.caption} clipped" for line in lines) or "no calibrator gave a range"
     about = svg.About(key, f"Magnitudes of {row.name}", f"{formatting.count(row.count)} values. {words}.")
     return svg.histogram(row.bins, 2.0**row.exponent, lines, about=about)
 

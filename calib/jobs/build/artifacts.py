@@ -10,7 +10,6 @@ from typing import Any
 
 import onnx
 
-from calib.core.graph import Network
 from calib.core.statfile import pack
 from calib.core.trtcache import render
 from calib.edges.builddir import RELEASE, STATISTICS, BuildFolder
@@ -18,16 +17,33 @@ from calib.edges.files import sha256_file, write_atomic
 from calib.edges.models import save_model
 from calib.jobs.build.choose import Choice
 from calib.jobs.build.request import BuildRequest
+from calib.jobs.build.sources import Source
 from calib.jobs.sample import write_selection
 from calib.stages.cachefile import Coverage, cache_entries
+from calib.stages.collect import Collected
 from calib.stages.qdq import QdqResult, quantize_model
 from calib.stages.ranges import BoundCalibrator
 from calib.stages.rangesfile import ranges_document
 from calib.types.progress import Progress
-from calib.types.statistics import DynamicRange, TensorStatistics
+from calib.types.statistics import DynamicRange
 
 SELECTION = "selection.jsonl"
 RELEASE_PURPOSE = "the release artifact: the first calibrator's cache, for TensorRT 10 and older"
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A network with its statistics and every range.
+
+    Attributes:
+        source: the network and its calibrators.
+        collected: statistics of every tensor.
+        ranges: calibrator label to dynamic range by tensor name.
+    """
+
+    source: Source
+    collected: Collected
+    ranges: Mapping[str, Mapping[str, DynamicRange]]
 
 
 @dataclass(frozen=True)
@@ -58,52 +74,58 @@ class Written:
 
 
 def write_variants(
-    folder: BuildFolder,
-    model: onnx.ModelProto,
-    network: Network,
-    request: BuildRequest,
-    calibrated: Sequence[tuple[BoundCalibrator, Mapping[str, DynamicRange]]],
-    statistics: Mapping[str, TensorStatistics],
-    progress: Progress,
+    folder: BuildFolder, request: BuildRequest, calibrated: Sequence[Calibrated], progress: Progress
 ) -> tuple[list[Variant], list[Written]]:
-    """Write each calibrator's cache and Q/DQ network, and the release cache."""
-    unseen = [name for name, item in statistics.items() if not item.count]
+    """Write each calibrator's cache and Q/DQ network, the release cache first."""
     variants: list[Variant] = []
     written: list[Written] = []
-    with progress.task("write", len(calibrated)) as task:
-        for calibrator, ranges in calibrated:
-            entries, coverage = cache_entries(network, ranges, unseen)
-            cache = render(entries, request.trt_version, request.cache_algorithm).render()
-            amax = {name: item.amax for name, item in ranges.items() if statistics[name].count}
-            quantized = quantize_model(model, amax, request.target)
-            variants.append(Variant(calibrator, ranges, coverage, quantized))
-            label = calibrator.label
-            if not written:
-                written.append(_write(folder, RELEASE, cache, RELEASE_PURPOSE))
-            written.append(_write(folder, f"{label}.cache", cache, f"cache of {calibrator.spec}"))
-            written += _save(folder.path / f"{label}.qdq.onnx", quantized.model, f"Q/DQ network of {calibrator.spec}")
-            task.advance()
+    with progress.task("write", sum(len(item.ranges) for item in calibrated)) as task:
+        for item in calibrated:
+            source = item.source
+            if source.file_name:
+                written += _save(folder.path / source.file_name, source.model, f"the {source.tag} float network")
+            for calibrator in source.calibrators:
+                variant, cache = _quantized(item, calibrator, request)
+                if not variants:
+                    written.append(_write(folder, RELEASE, cache, RELEASE_PURPOSE + _belongs(source)))
+                variants.append(variant)
+                name, spec = calibrator.label, f"{calibrator.spec}{_belongs(source)}"
+                written.append(_write(folder, f"{name}.cache", cache, f"cache of {spec}"))
+                written += _save(
+                    folder.path / f"{name}.qdq.onnx", variant.quantized.model, f"Q/DQ network of {calibrator.spec}"
+                )
+                task.advance()
     return variants, written
 
 
-def write_records(
-    folder: BuildFolder,
-    network: Network,
-    statistics: Mapping[str, TensorStatistics],
-    variants: Sequence[Variant],
-    choice: Choice,
-) -> list[Written]:
-    """Write the selection, the statistics and every range."""
-    calibrators = [variant.calibrator for variant in variants]
-    ranges = {variant.calibrator.label: variant.ranges for variant in variants}
-    document = ranges_document(network, statistics, ranges, calibrators)
-    packed = pack(statistics, {"images": dict(sorted(choice.digests.items()))})
+def _belongs(source: Source) -> str:
+    return f"; belongs to {source.file_name}" if source.file_name else ""
+
+
+def _quantized(item: Calibrated, calibrator: BoundCalibrator, request: BuildRequest) -> tuple[Variant, bytes]:
+    statistics, ranges = item.collected.statistics, item.ranges[calibrator.label]
+    unseen = [name for name, seen in statistics.items() if not seen.count]
+    entries, coverage = cache_entries(item.source.network, ranges, unseen)
+    cache = render(entries, request.trt_version, request.cache_algorithm).render()
+    amax = {name: found.amax for name, found in ranges.items() if statistics[name].count}
+    return Variant(calibrator, ranges, coverage, quantize_model(item.source.model, amax, request.target)), cache
+
+
+def write_records(folder: BuildFolder, calibrated: Sequence[Calibrated], choice: Choice) -> list[Written]:
+    """Write the selection, and the statistics and ranges of each network; the first network's have the plain names."""
     write_selection(folder.path / SELECTION, choice.table, choice.selection)
-    return [
-        describe_file(folder.path / SELECTION, "the images calibrated on, one a line"),
-        _write(folder, STATISTICS, packed, "statistics of every tensor, mergeable"),
-        _write(folder, "ranges.json", json_bytes(document), "every tensor's range by every calibrator"),
-    ]
+    written = [describe_file(folder.path / SELECTION, "the images calibrated on, one a line")]
+    images = dict(sorted(choice.digests.items()))
+    for place, item in enumerate(calibrated):
+        infix = f".{item.source.tag}" if place else ""
+        statistics = item.collected.statistics
+        document = ranges_document(item.source.network, statistics, item.ranges, item.source.calibrators)
+        packed = pack(statistics, {"images": images, "network": item.source.tag or "as given"})
+        statistics_name = STATISTICS.replace(".npz", f"{infix}.npz")
+        written.append(_write(folder, statistics_name, packed, "statistics of every tensor, mergeable"))
+        purpose = "every tensor's range by every calibrator"
+        written.append(_write(folder, f"ranges{infix}.json", json_bytes(document), purpose))
+    return written
 
 
 def json_bytes(document: Any) -> bytes:

@@ -78,7 +78,7 @@ def choose_images(request: BuildRequest, dataset: Dataset, folder: BuildFolder, 
     wanted = auto_limit(len(table)) if request.num_images == "auto" else request.num_images
     selection = choose(table, specs, registry, wanted, request.seed)
     for note in (*scanned.notes, *selection.notes):
-        progress.warn(note)
+        progress.note(note)
     if request.num_images == "auto":
         selection = _shuffled(selection, request.seed)
     choice = Choice(table, selection, described, (*scanned.notes, *selection.notes))

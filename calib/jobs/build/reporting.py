@@ -28,13 +28,12 @@ from calib.edges.report.model import (
 )
 from calib.edges.report.thumbnails import thumbnail_jpeg
 from calib.errors import ImageError
-from calib.jobs.build.artifacts import Variant, Written
+from calib.jobs.build.artifacts import Calibrated, Variant, Written
 from calib.jobs.build.choose import Choice
 from calib.jobs.build.request import BuildRequest
 from calib.stages.amount import Settling
 from calib.stages.sample import distribution
 from calib.types.data import Dataset
-from calib.types.statistics import TensorStatistics
 
 SERIOUS = frozenset({"per_tensor_fallback", "hidden_layers"})
 """Findings of the Q/DQ writer that the header of the report shows."""
@@ -52,8 +51,7 @@ class BuildFacts:
 
     request: BuildRequest
     dataset: Dataset
-    network: Network
-    statistics: Mapping[str, TensorStatistics]
+    calibrated: Sequence[Calibrated]
     variants: Sequence[Variant]
     choice: Choice
     settling: Settling | None
@@ -64,13 +62,13 @@ class BuildFacts:
 def make_report(facts: BuildFacts) -> BuildReport:
     """Fill the report."""
     first = facts.variants[0]
-    ranges = {variant.calibrator.label: variant.ranges for variant in facts.variants}
+    shown = facts.calibrated[0]
     chosen = len(facts.choice.selection.rows)
     return BuildReport(
         subject=_subject(facts),
         notices=tuple(notices(facts)),
         images=_images(facts),
-        tensors=tensor_rows(facts.network, facts.statistics, ranges, first.coverage),
+        tensors=tensor_rows(shown.source.network, shown.collected.statistics, shown.ranges, first.coverage),
         placement=placement_section(first.quantized, first.coverage),
         amount=None if facts.settling is None else amount_section(facts.settling, chosen),
         provenance=ProvenanceSection(
@@ -131,6 +129,11 @@ def _subject(facts: BuildFacts) -> Subject:
 def notices(facts: BuildFacts) -> Iterator[Notice]:
     """What the reader must know before relying on the result, besides what the report's sections tell by themselves."""
     yield from _clipping(facts)
+    for item in facts.calibrated:
+        if item.source.file_name:
+            labels = ", ".join(calibrator.label for calibrator in item.source.calibrators)
+            title = f"the caches of {labels} belong to {item.source.file_name}, not to {facts.request.model.name}"
+            yield Notice("warning", title, "Its weights are rescaled; it computes the same.", "provenance")
     for finding in facts.variants[0].quantized.notes:
         if finding.code in SERIOUS:
             yield Notice("warning", finding.text, section="placement")
@@ -145,8 +148,9 @@ def _clipping(facts: BuildFacts) -> Iterator[Notice]:
 
 
 def _commands(facts: BuildFacts) -> Iterator[Command]:
-    model, first = facts.request.model.name, facts.variants[0].calibrator.label
-    shapes = shape_flag(facts.network, facts.dataset)
+    source, first = facts.calibrated[0].source, facts.variants[0].calibrator.label
+    model = source.file_name or facts.request.model.name
+    shapes = shape_flag(source.network, facts.dataset)
     yield Command(
         f"TensorRT {facts.request.trt_version}: engine from the float network and the cache",
         f"trtexec --onnx={model} --int8 --fp16 --calib={RELEASE}{shapes} --saveEngine=model.engine",

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from calib.core.expose import expose
 from calib.core.graph import Network, analyse
 from calib.core.plugins import parse_spec
@@ -23,6 +21,7 @@ from calib.edges.provenance import host, library_versions, model_digest, now
 from calib.edges.report.page import render_build_report
 from calib.edges.runners.ort import OrtRunner
 from calib.jobs.build.artifacts import (
+    Calibrated,
     Variant,
     describe_file,
     json_bytes,
@@ -32,11 +31,12 @@ from calib.jobs.build.artifacts import (
 from calib.jobs.build.choose import Choice, choose_images
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
+from calib.jobs.build.sources import Source, make_sources
 from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.collect import Collected, Collector
 from calib.stages.derive import ObservationPlan, plan_observations
 from calib.stages.inputs import InputBinding, batch_length, bind_inputs
-from calib.stages.ranges import BoundCalibrator, bind_calibrators, calibrate
+from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
 from calib.types.progress import Progress
 from calib.types.statistics import DynamicRange
@@ -99,9 +99,9 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     if folder.begin(collection):
         progress.note(f"going on with the build that was interrupted in {folder.path}")
     choice = choose_images(request, dataset, folder, progress)
-    job = _Job(request, dataset, model, network, bindings, folder, choice, calibrators, collection, progress)
-    collected, ranges, settling = job.calibrate()
-    return job.write(collected, ranges, settling, fingerprint, started)
+    sources = make_sources(model, network, calibrators, progress)
+    job = _Job(request, dataset, sources, bindings, folder, choice, collection, progress)
+    return job.write(*job.calibrate(), fingerprint, started)
 
 
 def _calibrator_specs(request: BuildRequest) -> list[Any]:
@@ -118,12 +118,10 @@ class _Job:
 
     request: BuildRequest
     dataset: Dataset
-    model: onnx.ModelProto
-    network: Network
+    sources: Sequence[Source]
     bindings: Sequence[InputBinding]
     folder: BuildFolder
     choice: Choice
-    calibrators: Sequence[BoundCalibrator]
     collection: Mapping[str, Any]
     progress: Progress
 
@@ -132,73 +130,78 @@ class _Job:
         """Images in flight."""
         return self.request.workers or os.cpu_count() or 1
 
-    def calibrate(self) -> tuple[Collected, Ranges, Settling | None]:
-        """Collect the statistics and ask every calibrator; with ``auto``, until the ranges settle."""
-        collector = self._collector()
-        if self.request.num_images != "auto":
-            collected = self._collect(collector, self.choice.keys, None)
-            return collected, calibrate(collected.statistics, self.calibrators, self.workers), None
-        order = self.choice.keys
+    def calibrate(self) -> tuple[list[Calibrated], Settling | None]:
+        """Collect statistics and ask every calibrator; with ``auto``, until the ranges of the first network settle."""
+        keys, settling = self.choice.keys, None
+        if self.request.num_images == "auto":
+            settling = self._settle(self.sources[0])
+            keys = keys[: settling.images[-1]]
+        return [self._calibrate(source, self._collector(source), keys) for source in self.sources], settling
+
+    def _settle(self, source: Source) -> Settling:
+        """Add images until the ranges settle."""
+        collector = self._collector(source)
         steps: list[tuple[int, Ranges]] = []
         done: Collected | None = None
-        for count in image_counts(len(order)):
-            done = self._collect(collector, order[:count], done)
-            steps.append((count, calibrate(done.statistics, self.calibrators, self.workers)))
+        for count in image_counts(len(self.choice.keys)):
+            found = self._calibrate(source, collector, self.choice.keys[:count], done)
+            done = found.collected
+            steps.append((count, found.ranges))
             settling = follow(steps)
             if settling.settled:
                 break
-        return done or Collected(), steps[-1][1], settling
+        return settling
 
-    def _collector(self) -> Collector:
-        plan = plan_observations(self.network)
-        runner = self._runner(plan)
-        others = set(runner.outputs) - set(runner.float_outputs)
-        if others:  # types behind custom operators, which only the runtime knows
-            plan = plan_observations(self.network, others)
-            runner = self._runner(plan)
-        rows, fill = batch_length(self.network, self.request.batch_size)
-        load = FeedReader(self.dataset, self.bindings).load
-        return Collector(self.network, plan, runner, load, rows=rows, fill=fill, non_finite=self.request.non_finite)
-
-    def _runner(self, plan: ObservationPlan) -> OrtRunner:
-        names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
-        return OrtRunner(expose(self.model, names), self.request.model.name, self.request.provider)
-
-    def _collect(self, collector: Collector, keys: Sequence[str], before: Collected | None) -> Collected:
-        """Count the images, going on from this step's checkpoint, or from the step before."""
+    def _calibrate(
+        self, source: Source, collector: Collector, keys: Sequence[str], before: Collected | None = None
+    ) -> Calibrated:
+        """Count the images, going on from this step's checkpoint or from the step before, and ask every calibrator."""
         digests = {key: self.choice.digests[key] for key in keys}
-        saved = self.folder.load_statistics(digests, len(keys))
-        saved = saved or self.folder.finished_statistics(self.collection, digests)
-        return collector.collect(
+        step = f"{len(keys)}{source.tag}"
+        saved = self.folder.load_statistics(digests, step)
+        if saved is None and not source.tag:
+            saved = self.folder.finished_statistics(self.collection, digests)
+        collected = collector.collect(
             sorted(keys),
             workers=self.workers,
             progress=self.progress,
             done=saved or before,
-            checkpoint=lambda part: self.folder.save_statistics(part, digests, len(keys)),
+            checkpoint=lambda part: self.folder.save_statistics(part, digests, step),
         )
+        return Calibrated(source, collected, calibrate(collected.statistics, source.calibrators, self.workers))
+
+    def _collector(self, source: Source) -> Collector:
+        plan = plan_observations(source.network)
+        runner = self._runner(source, plan)
+        others = set(runner.outputs) - set(runner.float_outputs)
+        if others:  # types behind custom operators, which only the runtime knows
+            plan = plan_observations(source.network, others)
+            runner = self._runner(source, plan)
+        rows, fill = batch_length(source.network, self.request.batch_size)
+        load = FeedReader(self.dataset, self.bindings).load
+        return Collector(source.network, plan, runner, load, rows=rows, fill=fill, non_finite=self.request.non_finite)
+
+    def _runner(self, source: Source, plan: ObservationPlan) -> OrtRunner:
+        names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
+        return OrtRunner(expose(source.model, names), self.request.model.name, self.request.provider)
 
     def write(
         self,
-        collected: Collected,
-        ranges: Ranges,
+        calibrated: Sequence[Calibrated],
         settling: Settling | None,
         fingerprint: Mapping[str, Any],
         started: str,
     ) -> BuildResult:
         """Bring the folder up to date; the provenance, which vouches for the rest, is written last."""
-        choice = self.choice.limited_to(collected.images)
-        calibrated = [(item, ranges[item.label]) for item in self.calibrators]
+        choice = self.choice.limited_to(calibrated[0].collected.images)
         self.folder.remove_outdated()
-        variants, written = write_variants(
-            self.folder, self.model, self.network, self.request, calibrated, collected.statistics, self.progress
-        )
-        written += write_records(self.folder, self.network, collected.statistics, variants, choice)
+        variants, written = write_variants(self.folder, self.request, calibrated, self.progress)
+        written += write_records(self.folder, calibrated, choice)
         document = self._provenance(fingerprint, choice)
         facts = BuildFacts(
             request=self.request,
             dataset=self.dataset,
-            network=self.network,
-            statistics=collected.statistics,
+            calibrated=calibrated,
             variants=variants,
             choice=choice,
             settling=settling,
@@ -220,7 +223,8 @@ class _Job:
             "request": dict(fingerprint),
             "calibrators": [
                 {"name": item.label, "spec": str(item.spec), "parameters": dict(item.arguments)}
-                for item in self.calibrators
+                for source in self.sources
+                for item in source.calibrators
             ],
             "samplers": list(choice.samplers),
             "seed": self.request.seed,

@@ -1,0 +1,98 @@
+"""The demo's page: what every variant costs on every slice, and the way to the builds' own reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calib import __version__
+from calib.edges.report.page import render_page
+from calib.edges.report.svg import HeatTable, heat_table
+
+TITLES = {"accuracy": "What INT8 costs", "classes": "Class by class", "builds": "The builds"}
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What the page's frame asks for."""
+
+    version: str
+
+
+@dataclass(frozen=True)
+class BuildLink:
+    """A build's name, sampler and report, relative to the page."""
+
+    name: str
+    sampler: str
+    report: str
+
+
+def columns_of(evaluation: Mapping[str, Any]) -> list[str]:
+    """Name the slices in order, ``all`` first."""
+    return ["all", *evaluation["models"][0]["slices"]]
+
+
+def reference_row(evaluation: Mapping[str, Any]) -> list[float]:
+    """Mean IoU of the reference by slice, percent."""
+    model = evaluation["models"][0]
+    return [100.0 * model["miou"], *(100.0 * part["miou"] for part in model["slices"].values())]
+
+
+def differences(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Difference to the reference by slice: ``delta`` and ``ci95`` in points."""
+    found = model["vs_reference"]
+    return [found["miou"], *found["slices"].values()]
+
+
+def interval_text(difference: Mapping[str, Any]) -> str:
+    """Write a difference with its interval."""
+    low, high = difference["ci95"]
+    return f"{difference['delta']:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def render_demo_page(evaluation: Mapping[str, Any], samplers: Mapping[str, str], images: int) -> bytes:
+    """Render the page: UTF-8 HTML, the same bytes for the same evaluation.
+
+    Args:
+        evaluation: what ``evaluation.json`` holds, the float network first.
+        samplers: sampler spec by build name.
+        images: how many images each build calibrated on.
+    """
+    variants = evaluation["models"][1:]
+    columns = columns_of(evaluation)
+    context = {
+        "subject": _Subject(__version__),
+        "images": images,
+        "reference": list(zip(columns, reference_row(evaluation), strict=True)),
+        "slices": _heat("mIoU minus the float network's, in points", columns, variants, _slice_deltas),
+        "classes": _heat("IoU minus the float network's, in points", _class_names(variants), variants, _class_deltas),
+        "columns": columns,
+        "intervals": [(model["name"], [interval_text(item) for item in differences(model)]) for model in variants],
+        "builds": [BuildLink(name, spec, f"builds/{name}/report.html") for name, spec in samplers.items()],
+    }
+    return render_page("demo.html.j2", context, list(TITLES), TITLES)
+
+
+def _class_names(variants: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(variants[0]["vs_reference"]["per_class"])
+
+
+def _slice_deltas(model: Mapping[str, Any]) -> list[float]:
+    return [float(item["delta"]) for item in differences(model)]
+
+
+def _class_deltas(model: Mapping[str, Any]) -> list[float]:
+    return [float(item["delta"]) for item in model["vs_reference"]["per_class"].values()]
+
+
+def _heat(caption: str, columns: Sequence[str], variants: Sequence[Mapping[str, Any]], values: Any) -> str:
+    table = HeatTable(
+        caption=caption,
+        corner="images, calibrator",
+        columns=columns,
+        rows=[model["name"] for model in variants],
+        values=[values(model) for model in variants],
+    )
+    return heat_table(table)

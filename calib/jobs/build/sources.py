@@ -1,0 +1,64 @@
+"""The float networks a build calibrates: the one given, and its equalized twin where a calibrator asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from calib.core.graph import Network, analyse
+from calib.stages.equalize import equalize
+from calib.stages.ranges import BoundCalibrator
+from calib.types.progress import Progress
+
+EQUALIZED = "equalized"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A float network and the calibrators that work on it.
+
+    Attributes:
+        tag: empty for the network as given, ``equalized`` for its twin.
+        model: the network.
+        network: its analysis.
+        calibrators: at least one.
+    """
+
+    tag: str
+    model: onnx.ModelProto
+    network: Network
+    calibrators: tuple[BoundCalibrator, ...]
+
+    @property
+    def file_name(self) -> str | None:
+        """Name under which the network is written to the build folder; None for the user's own."""
+        return f"{self.tag}.float.onnx" if self.tag else None
+
+
+def make_sources(
+    model: onnx.ModelProto, network: Network, calibrators: Sequence[BoundCalibrator], progress: Progress
+) -> tuple[Source, ...]:
+    """Group the calibrators by the network they work on, the network as given first.
+
+    An equalized network computes what the original does, on channels of more equal range. It is calibrated by a pass of
+    its own, because no statistics of the original say how the rescaled values are distributed.
+
+    Args:
+        model: the float network.
+        network: its analysis.
+        calibrators: those with ``equalize=true`` work on the twin.
+        progress: is told what was equalized.
+
+    Raises:
+        ModelError: a weight holds NaN or infinity.
+    """
+    plain = tuple(item for item in calibrators if not item.arguments.get("equalize"))
+    twins = tuple(item for item in calibrators if item.arguments.get("equalize"))
+    sources = [Source("", model, network, plain)] if plain else []
+    if twins:
+        result = equalize(model)
+        progress.note(f"equalized {len(result.pairs)} pairs of layers; {len(result.skipped)} layers have no such pair")
+        sources.append(Source(EQUALIZED, result.model, analyse(result.model), twins))
+    return tuple(sources)
