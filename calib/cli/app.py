@@ -26,6 +26,7 @@ EXIT_INTERRUPTED = 130
 VERBS: tuple[tuple[str, str], ...] = (
     ("demo", "calib.cli.demo"),
     ("build", "calib.cli.build"),
+    ("evaluate", "calib.cli.evaluate"),
     ("scan", "calib.cli.scan"),
     ("sample", "calib.cli.sample"),
     ("samplers", "calib.cli.samplers"),

@@ -37,10 +37,17 @@ class FeedReader:
             ManifestError: the image brings no file for an input that nothing else feeds.
             ModelError: the result does not fit the network.
         """
-        record = self._records[key]
-        return {binding.tensor.name: self._input(binding, record) for binding in self._bindings}
+        return self.feeds(key, None)
 
-    def _input(self, binding: InputBinding, record: ImageRecord) -> NDArray[Any]:
+    def feeds(self, key: str, picture: NDArray[np.uint8] | None) -> Feeds:
+        """Network inputs of an image that is decoded already, uint8 ``[H, W, 3]`` RGB; raises as :meth:`load`.
+
+        With None the image is read if an input needs it.
+        """
+        record = self._records[key]
+        return {binding.tensor.name: self._input(binding, record, picture) for binding in self._bindings}
+
+    def _input(self, binding: InputBinding, record: ImageRecord, picture: NDArray[np.uint8] | None) -> NDArray[Any]:
         address = record.inputs.get(binding.tensor.name)
         if address is not None and address.lower().endswith(".npy"):
             return binding.from_array(_read_array(address), f"{record.key}, {address}")
@@ -53,7 +60,9 @@ class FeedReader:
                 got="none",
                 remedy="name one in the list or in the split's `inputs`, or a constant in the manifest's `inputs`",
             )
-        return binding.from_picture(read_picture(address or record.path).pixels, record.key)
+        if address is not None or picture is None:
+            picture = read_picture(address or record.path).pixels
+        return binding.from_picture(picture, record.key)
 
 
 def _read_array(address: str) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from calib.edges.report import formatting
+from calib.edges.report import evaluation_words, formatting
 from calib.edges.report.figures import amount_figure, distribution_figure
 from calib.edges.report.model import BuildReport
 from calib.edges.report.notices import all_notices, verdict
@@ -21,8 +21,8 @@ from calib.edges.report.placement import placement_view
 from calib.edges.report.tensors import ranges_view
 from calib.edges.report.thumbnails import data_uri
 
-STYLES = ("tokens.css", "page.css", "tables.css", "charts.css", "print.css")
-SCRIPTS = ("tables.js", "pager.js", "page.js")
+STYLES = ("tokens.css", "page.css", "tables.css", "charts.css", "evaluation.css", "print.css")
+SCRIPTS = ("tables.js", "pager.js", "sortable.js", "page.js")
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,8 @@ def environment() -> jinja2.Environment:
     for name in ("bits", "file_size", "number", "plural", "ratio", "share"):
         made.filters[name] = getattr(formatting, name)
     made.filters["thousands"] = formatting.count
+    for name in ("interval", "percent", "points"):
+        made.filters[name] = getattr(evaluation_words, name)
     made.filters["svg"] = Markup
     made.filters["data_uri"] = data_uri
     made.filters["breakable"] = breakable

@@ -5,7 +5,7 @@ function enhancePager(root) {
   const range = root.querySelector("[data-range]");
   const previous = root.querySelector("[data-previous]");
   const next = root.querySelector("[data-next]");
-  const size = matchMedia("(max-width: 560px)").matches ? 12 : Number(root.dataset.size);
+  const size = Math.min(Number(root.dataset.size), matchMedia("(max-width: 560px)").matches ? 12 : Infinity);
   const total = range.textContent;
   let page = 0;
 
@@ -19,7 +19,8 @@ function enhancePager(root) {
     page = Math.min(Math.max(wanted, 0), last);
     const visible = new Set(list.slice(page * size, (page + 1) * size));
     for (const item of items) item.hidden = !visible.has(item);
-    range.textContent = `${page * size + 1}–${page * size + visible.size} of ${list.length === items.length ? total : list.length}`;
+    const first = page * size + 1;
+    range.textContent = `${visible.size > 1 ? `${first}–${page * size + visible.size}` : first} of ${list.length === items.length ? total : list.length}`;
     previous.setAttribute("aria-disabled", String(page === 0));
     next.setAttribute("aria-disabled", String(page === last));
   }
