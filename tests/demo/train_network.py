@@ -1,6 +1,6 @@
 """Train the demo's network on the demo's scenes and export it to ONNX.
 
-    python training/demo_network.py --output calib/demo/network.onnx
+    python tests/demo/train_network.py --output calib/demo/network.onnx
 
 Needs torch besides the package's own libraries. The network is MobileNet-like on purpose (depthwise convolutions,
 linear bottlenecks, squeeze and excitation, hard-swish, resize and concat): what is hard to quantize in real ones.

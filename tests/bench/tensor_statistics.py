@@ -1,6 +1,6 @@
 """How fast values are counted and thresholds found, as ratios against plain numpy in the same run.
 
-    python benchmarks/tensor_statistics.py [--values N] [--repeat N]
+    python tests/bench/tensor_statistics.py [--values N] [--repeat N]
 
 Figures are the thread's own processor time, the least of several runs: other work on the machine disturbs
 them less than elapsed time.
