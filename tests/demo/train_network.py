@@ -19,9 +19,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import torch  # noqa: TID253 - this script is about torch
-from torch import Tensor, nn  # noqa: TID253
-from torch.nn import functional as fn  # noqa: TID253
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
