@@ -22,7 +22,7 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a cache: header, ranges, what the input's range says of the preprocessing, suspect entries."""
-    from calib.jobs.cache_show import as_text, describe, load_cache
+    from calib.jobs.cache.show import as_text, describe, load_cache
 
     document = describe(load_cache(file), file)
     emit(document, as_json=as_json, text=as_text(document))
