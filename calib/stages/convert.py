@@ -93,9 +93,8 @@ def prepare(table: RangeTable, target: str, network: Network | None, lost: tuple
     derived = cover(usable, network).derived if coverage is not None and network is not None else {}
     whole = {**usable.ranges, **derived}
     floors = target in NEEDS_FLOOR
-    written = [_floored(item) if floors else item for item in _ordered(whole, network)]
     return Prepared(
-        table=usable.with_ranges(written),
+        table=with_floors(usable.with_ranges(_ordered(whole, network)), target),
         coverage=coverage,
         dropped=tuple(item.name for item in table if item.name in faults.unusable),
         dead=faults.dead,
@@ -103,6 +102,11 @@ def prepare(table: RangeTable, target: str, network: Network | None, lost: tuple
         derived=tuple(derived),
         refusals=tuple(_refusals(table, target, faults, coverage, network, lost)),
     )
+
+
+def with_floors(table: RangeTable, target: str) -> RangeTable:
+    """Raise ranges of 0 and scales too small for float32 to what the target's reader takes."""
+    return table.with_ranges(_floored(item) for item in table) if target in NEEDS_FLOOR else table
 
 
 def _ordered(ranges: Mapping[str, TensorRange], network: Network | None) -> list[TensorRange]:

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from calib.core.cachelook import input_fingerprint
+from calib.core.cachelook import Fingerprint, input_fingerprint
 from calib.core.graph import Network
 from calib.core.inputrange import check_input
 from calib.core.rangefaults import IMPLAUSIBLE, Faults, find_faults, input_ranges, worthless
-from calib.core.trtcache import UNNAMED, CalibrationCache
+from calib.core.trtcache import CalibrationCache
 from calib.core.trtversions import judge_number
-from calib.stages.rangecoverage import REASONS, EntryCoverage, cover
+from calib.stages.rangecoverage import REASONS, EntryCoverage, cover, parser_made
 from calib.types.data import Preprocess
-from calib.types.rangetable import RangeTable
+from calib.types.rangetable import RangeTable, TensorRange
 
 Severity = Literal["error", "warning", "note"]
 CALIBRATE = "calibrate again with `calib build`, on images preprocessed as for inference"
@@ -49,12 +49,30 @@ class Finding:
     names: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class LintReport:
+    """What was found.
+
+    Attributes:
+        inputs: ranges of the network's inputs, with what they say of the preprocessing.
+        findings: errors first.
+    """
+
+    inputs: tuple[tuple[TensorRange, Fingerprint], ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the file must not be used as it is."""
+        return any(item.severity == "error" for item in self.findings)
+
+
 def lint_table(
     table: RangeTable,
     cache: CalibrationCache | None = None,
     network: Network | None = None,
     preprocess: Preprocess | Mapping[str, Preprocess | float] | None = None,
-) -> tuple[Finding, ...]:
+) -> LintReport:
     """Find what is wrong with a file of ranges, errors first.
 
     Args:
@@ -64,7 +82,8 @@ def lint_table(
         preprocess: how pictures become the network's input; by input name where there are several.
     """
     faults = find_faults(table)
-    inputs = None if network is None else [item.name for item in network.inputs]
+    names = None if network is None else [item.name for item in network.inputs]
+    inputs = input_ranges(table, names) if table.naming == "tensor" else ()
     found = [
         *(_header_findings(cache) if cache else ()),
         *_input_findings(table, inputs, preprocess),
@@ -75,7 +94,8 @@ def lint_table(
         *(_coverage_findings(cover(table, network), network) if network and table.naming == "tensor" else ()),
     ]
     rank = {"error": 0, "warning": 1, "note": 2}
-    return tuple(sorted(found, key=lambda item: rank[item.severity]))
+    ranked = tuple(sorted(found, key=lambda item: rank[item.severity]))
+    return LintReport(tuple((item, input_fingerprint(item.amax)) for item in inputs), ranked)
 
 
 def _remark_findings(table: RangeTable) -> Iterator[Finding]:
@@ -105,9 +125,8 @@ def _header_findings(cache: CalibrationCache) -> Iterator[Finding]:
 
 
 def _input_findings(
-    table: RangeTable, inputs: list[str] | None, preprocess: Preprocess | Mapping[str, Preprocess | float] | None
+    table: RangeTable, ranges: tuple[TensorRange, ...], preprocess: Preprocess | Mapping[str, Preprocess | float] | None
 ) -> Iterator[Finding]:
-    ranges = input_ranges(table, inputs) if table.naming == "tensor" else ()
     wrong = worthless(ranges)
     for item in ranges:
         said = input_fingerprint(item.amax)
@@ -153,7 +172,7 @@ def _fault_findings(faults: Faults) -> Iterator[Finding]:
     if faults.negative:
         text = f"{len(faults.negative)} ranges are negative: the file is damaged"
         yield Finding("negative", "error", text, "restore the file, or calibrate again", faults.negative)
-    named = any(not UNNAMED.search(name) for name in faults.dead)
+    named = not all(parser_made(name) for name in faults.dead)
     if faults.dead:
         text = f"{len(faults.dead)} tensors are dead: their range is 0, and TensorRT 8.6 refuses to build"
         remedy = "`calib cache convert` gives them a floor; a layer that is dead on every image points at wrong images"
@@ -174,9 +193,9 @@ def _spelling_findings(cache: CalibrationCache) -> Iterator[Finding]:
 
 
 def _name_findings(table: RangeTable) -> Iterator[Finding]:
-    unnamed = tuple(item.name for item in table if UNNAMED.search(item.name))
+    unnamed = tuple(item.name for item in table if parser_made(item.name))
     if unnamed:
-        text = f"{len(unnamed)} keys are numbered by TensorRT's parser: they hold for one version and graph only"
+        text = f"{len(unnamed)} keys are names that TensorRT's parser made up: they hold for one version and graph only"
         yield Finding(
             "unnamed", "warning", text, "calibrate again after an update of TensorRT or of the network", unnamed
         )

@@ -66,6 +66,18 @@ class ConvertResult:
     table: RangeTable
 
 
+def parse_target(text: str) -> Target:
+    """Read ``--target``.
+
+    Raises:
+        UsageError: it is none of the targets.
+    """
+    for target in TARGETS:
+        if text == target:
+            return target
+    raise UsageError(f"--target {text}", expected=f"one of {', '.join(TARGETS)}", got=repr(text), remedy="name one")
+
+
 def convert(request: ConvertRequest) -> ConvertResult:
     """Convert a file; nothing is written unless all is well.
 
@@ -75,10 +87,6 @@ def convert(request: ConvertRequest) -> ConvertResult:
         ModelError: the network cannot be used.
     """
     to = format_of_name(str(request.output), request.to)
-    if request.target not in TARGETS:
-        raise UsageError(
-            f"--target {request.target}", expected=f"one of {', '.join(TARGETS)}", got=request.target, remedy="name one"
-        )
     table = load_table(request.source)
     model = load_model(request.model) if request.model else None
     _require_model(table, to, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from calib.edges.manifest import parse_preprocess, stated_preprocess
 from calib.edges.models import load_model
 from calib.edges.tables import read_range_file
 from calib.stages.qdqread import read_qdq
-from calib.stages.rangelint import Finding, lint_table
+from calib.stages.rangelint import Finding, LintReport, lint_table
 from calib.types.data import Preprocess
 from calib.types.rangetable import RangeTable
 
@@ -24,9 +25,7 @@ SHOWN = 8
 """Names that the text lists of a finding; ``--json`` holds all."""
 
 
-def lint(
-    path: str, model: Path | None = None, preprocess: str | None = None, data: str | None = None
-) -> tuple[Finding, ...]:
+def lint(path: str, model: Path | None = None, preprocess: str | None = None, data: str | None = None) -> LintReport:
     """Lint a file of ranges.
 
     Args:
@@ -58,18 +57,14 @@ def _declared(preprocess: str | None, data: str | None) -> Preprocess | None:
     return None if preprocess is None else parse_preprocess(preprocess)
 
 
-def failed(findings: Sequence[Finding]) -> bool:
-    """Whether the file must not be used as it is."""
-    return any(item.severity == "error" for item in findings)
-
-
-def document_of(path: str, findings: Sequence[Finding]) -> dict[str, Any]:
+def document_of(path: str, report: LintReport) -> dict[str, Any]:
     """Describe the findings as one JSON document."""
     return {
         "schema": 1,
         "file": path,
-        "passed": not failed(findings),
-        "counts": _counts(findings),
+        "passed": not report.failed,
+        "inputs": [{"name": printable(item.name), "amax": item.amax, **asdict(found)} for item, found in report.inputs],
+        "counts": _counts(report.findings),
         "findings": [
             {
                 "code": item.code,
@@ -78,7 +73,7 @@ def document_of(path: str, findings: Sequence[Finding]) -> dict[str, Any]:
                 "remedy": item.remedy,
                 "tensors": [printable(name) for name in item.names],
             }
-            for item in findings
+            for item in report.findings
         ],
     }
 
@@ -88,15 +83,15 @@ def _counts(findings: Sequence[Finding]) -> Mapping[str, int]:
     return {severity: counts[severity] for severity in ("error", "warning", "note")}
 
 
-def as_text(path: str, findings: Sequence[Finding]) -> str:
+def as_text(path: str, report: LintReport) -> str:
     """Lay the findings out for people."""
     lines: list[str] = []
-    for item in findings:
+    for item in report.findings:
         lines.append(f"{item.severity:<8} {item.text}  [{item.code}]")
         if item.names and item.names[0] not in item.text:
             more = f", … ({len(item.names) - SHOWN} more; --json lists all)" if len(item.names) > SHOWN else ""
             lines.append(f"           {', '.join(item.names[:SHOWN])}{more}")
         if item.remedy:
             lines.append(f"           remedy: {item.remedy}")
-    counts = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in _counts(findings).items())
+    counts = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in _counts(report.findings).items())
     return "\n".join(printable(line) for line in (*lines, f"{path}: {counts}"))

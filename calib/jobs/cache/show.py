@@ -1,4 +1,4 @@
-"""``calib cache show``: what is in a calibration cache. Reads only."""
+"""``calib cache show``: what is in a calibration cache or another file of ranges. Reads only."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import dataclasses
 import math
 from typing import Any
 
-from calib.core.cachelook import findings, input_entry, input_fingerprint
-from calib.core.trtcache import CacheEntry, CalibrationCache, parse
-from calib.edges.files import read_bytes
-from calib.errors import FormatError, ImageError
+import numpy as np
 
+from calib.core.cachelook import findings, input_entry, input_fingerprint
+from calib.core.formats import trt_cache
+from calib.core.formats.registry import FORMATS, QDQ, detect
+from calib.core.printable import printable
+from calib.core.rangefaults import find_faults, input_ranges
+from calib.core.trtcache import CacheEntry, CalibrationCache, parse
+from calib.edges.tables import load_table, read_range_file
+from calib.stages.rangecoverage import parser_made
+from calib.types.rangetable import RangeTable, TensorRange
+
+TITLES = {key: item.title for key, item in FORMATS.items()} | {QDQ: "Q/DQ ONNX"}
+REPEATED = frozenset({"duplicates", "conflicts"})
 NOTES = {
     "unnamed": "names made up by the TensorRT parser; they hold for one version and graph only",
     "dead": "scale 0; TensorRT 8.6 fails to build with one",
@@ -26,13 +35,48 @@ def load_cache(path: str) -> CalibrationCache:
     Raises:
         FormatError: it cannot be read or is no cache.
     """
-    try:
-        data = read_bytes(path)
-    except ImageError as error:
-        raise FormatError(
-            path, expected="a readable calibration cache", got=error.got, remedy="check the path and its permissions"
-        ) from error
-    return parse(data, path)
+    return parse(read_range_file(path), path)
+
+
+def describe_file(path: str) -> dict[str, Any]:
+    """Describe a file of ranges, whatever its format, as one JSON document.
+
+    Raises:
+        CalibError: it cannot be read.
+    """
+    data = read_range_file(path)
+    if detect(data, path) == trt_cache.KEY:
+        return describe(parse(data, path), path)
+    return describe_table(load_table(path))
+
+
+def describe_table(table: RangeTable) -> dict[str, Any]:
+    """Describe ranges of another format than a cache as one JSON document."""
+    faults, inputs = find_faults(table), input_ranges(table) if table.naming == "tensor" else ()
+    repeated = [name for remark in table.remarks if remark.code in REPEATED for name in remark.names]
+    names = {
+        "unnamed": [item.name for item in table if parser_made(item.name)],
+        "dead": faults.dead,
+        "nonfinite": faults.nonfinite,
+        "negative": faults.negative,
+        "duplicates": repeated,
+    }
+    return {
+        "file": table.place,
+        "format": table.source,
+        "metadata": {key: value for key, value in table.metadata.items() if value is not None},
+        "entries": [_range(item) for item in table],
+        "weights": [printable(item.name) for item in table.weights],
+        "input": _fingerprint(inputs[0].name, inputs[0].amax) if inputs else None,
+        "findings": {key: [printable(name) for name in found] for key, found in names.items()},
+        "remarks": [f"{len(item.names)} {item.text}" if item.names else item.text for item in table.remarks],
+    }
+
+
+def _range(item: TensorRange) -> dict[str, Any]:
+    scale = item.exact_scale
+    bits = int(np.float32(scale).view(np.uint32))
+    return {"name": printable(item.name), "amax": _number(item.amax), "scale": _number(scale), "hex": f"{bits:08x}"}
 
 
 def describe(cache: CalibrationCache, path: str) -> dict[str, Any]:
@@ -40,6 +84,7 @@ def describe(cache: CalibrationCache, path: str) -> dict[str, Any]:
     header, first = cache.header, input_entry(cache)
     return {
         "file": path,
+        "format": trt_cache.KEY,
         "header": {
             "text": header.text,
             "version": header.version,
@@ -50,8 +95,8 @@ def describe(cache: CalibrationCache, path: str) -> dict[str, Any]:
         "newline": "crlf" if cache.newline == "\r\n" else "lf",
         "final_newline": cache.final_newline,
         "entries": [_entry(entry) for entry in cache.entries],
-        "input": None if first is None else _input(first),
-        "findings": {key: [_safe(name) for name in names] for key, names in _findings(cache).items()},
+        "input": None if first is None else _fingerprint(first.name, first.amax),
+        "findings": {key: [printable(name) for name in names] for key, names in _findings(cache).items()},
     }
 
 
@@ -61,48 +106,53 @@ def _findings(cache: CalibrationCache) -> dict[str, tuple[str, ...]]:
 
 def _entry(entry: CacheEntry) -> dict[str, Any]:
     return {
-        "name": _safe(entry.name),
+        "name": printable(entry.name),
         "amax": _number(entry.amax),
         "scale": _number(entry.scale),
         "hex": f"{entry.bits:08x}",
     }
 
 
-def _input(entry: CacheEntry) -> dict[str, Any]:
-    found = input_fingerprint(entry.amax)
-    return {"name": _safe(entry.name), "amax": _number(entry.amax), **dataclasses.asdict(found)}
+def _fingerprint(name: str, amax: float) -> dict[str, Any]:
+    return {"name": printable(name), "amax": _number(amax), **dataclasses.asdict(input_fingerprint(amax))}
 
 
 def _number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def _safe(name: str) -> str:
-    """Make a name printable: bytes that are no UTF-8 and control characters are escaped."""
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def as_text(document: dict[str, Any]) -> str:
     """Lay a description out for people: header, input, table, findings."""
-    return "\n".join([*_head_lines(document), "", *_table(document["entries"]), *_finding_lines(document["findings"])])
+    lines = [*_head_lines(document), "", *_table(document["entries"]), *_finding_lines(document["findings"])]
+    return "\n".join(printable(line) for line in lines)
 
 
 def _head_lines(document: dict[str, Any]) -> list[str]:
-    header, first = document["header"], document["input"]
-    version = f"TensorRT {header['version']}" if header["version"] else "TensorRT version not stated"
-    lines = [
-        f"file       {document['file']}",
-        f"header     {header['text']}",
-        f"written by {version}, {header['algorithm'] or 'calibrator not stated'}",
-        f"entries    {len(document['entries'])}",
-    ]
-    if header["legacy"]:
-        low, high = header["legacy"]
-        lines.append(f"legacy     parameters {low:g} and {high:g}")
+    first = document["input"]
+    lines = [f"file       {document['file']}"]
+    lines += _header_lines(document["header"]) if "header" in document else _format_lines(document)
+    lines.append(f"entries    {len(document['entries'])}")
     if first is not None:
         lines.append(f"input      {first['name']}: amax {_figure(first['amax'])}: {first['text']}")
     return lines
+
+
+def _header_lines(header: dict[str, Any]) -> list[str]:
+    version = f"TensorRT {header['version']}" if header["version"] else "TensorRT version not stated"
+    lines = [f"header     {header['text']}", f"written by {version}, {header['algorithm'] or 'calibrator not stated'}"]
+    if header["legacy"]:
+        low, high = header["legacy"]
+        lines.append(f"legacy     parameters {low:g} and {high:g}")
+    return lines
+
+
+def _format_lines(document: dict[str, Any]) -> list[str]:
+    lines = [f"format     {TITLES[document['format']]}"]
+    lines += [
+        f"{key:<10} {value}" for key, value in document["metadata"].items() if isinstance(value, str | int | float)
+    ]
+    lines += [f"weights    {len(document['weights'])} with ranges of their own"] if document["weights"] else []
+    return lines + [f"note       {text}" for text in document["remarks"]]
 
 
 def _figure(value: float | str) -> str:
