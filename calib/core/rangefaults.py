@@ -64,11 +64,12 @@ def input_ranges(table: RangeTable, inputs: Iterable[str] | None = None) -> tupl
         inputs: the network's float inputs, where it is at hand.
 
     Returns:
-        Those of the inputs; without a network the first range of a table in network order, else the ranges whose
-        names are what exporters call an image input.
+        Those of the inputs; without a network, and where it is another's, the first range of a table in network
+        order, else the ranges whose names are what exporters call an image input.
     """
-    if inputs is not None:
-        return tuple(table.ranges[name] for name in inputs if name in table.ranges)
+    known = tuple(table.ranges[name] for name in inputs or () if name in table.ranges)
+    if known:
+        return known
     first = next(iter(table), None)
     if first is not None and table.order == "network" and not UNNAMED.search(first.name):
         return (first,)

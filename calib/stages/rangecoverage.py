@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from calib.core.graph import FLOAT_TYPES, Network
 from calib.core.trtcache import UNNAMED
 from calib.types.rangetable import RangeTable, TensorRange
 
-PARSER_MADE = re.compile(r"ONNXTRT_|.*_castHelper|.*ShuffledBy|.*_constant_output\Z")
+PARSER_MADE = re.compile(r"ONNXTRT_|tmp_refittable_weight|.*_castHelper|.*ShuffledBy|.*_constant_output\Z")
 REASONS: Mapping[str, str] = {
     "unnamed": "named by TensorRT's parser for one version and graph: constants and reshapes it turned into layers",
     "constant": "constants of the network; weights and constants need no range",
@@ -81,8 +80,13 @@ def cover(table: RangeTable, network: Network) -> EntryCoverage:
     )
 
 
+def parser_made(name: str) -> bool:
+    """Whether TensorRT's ONNX parser made a name up."""
+    return UNNAMED.search(name) is not None or PARSER_MADE.match(name) is not None
+
+
 def _reason(name: str, network: Network, typed: Collection[str], made: Collection[str]) -> str:
-    if UNNAMED.search(name) or PARSER_MADE.match(name):
+    if parser_made(name):
         return "unnamed"
     if name in network.constants:
         return "constant"
@@ -105,11 +109,6 @@ def _derived(table: RangeTable, network: Network) -> dict[str, TensorRange]:
             largest = max(sources, key=lambda source: source.amax)
             known[item.name] = found[item.name] = TensorRange(item.name, largest.amax, largest.scale)
     return found
-
-
-def reasons_count(coverage: EntryCoverage) -> dict[str, int]:
-    """Count ranges without tensor by reason."""
-    return dict(Counter({reason: len(names) for reason, names in coverage.strangers.items()}))
 
 
 def listed(names: tuple[str, ...] | list[str], most: int = 5) -> str:
