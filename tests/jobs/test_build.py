@@ -96,7 +96,9 @@ def run(request: BuildRequest, **changes: Any) -> BuildResult:
     return build(replace(request, **changes), SilentProgress())
 
 
-def contents(folder: Path, *, without: tuple[str, ...] = ("provenance.json", "provenance.intoto.json")) -> dict[str, str]:
+def contents(
+    folder: Path, *, without: tuple[str, ...] = ("provenance.json", "provenance.intoto.json")
+) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.iterdir())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from calib.core.expose import expose
 from calib.edges.feeds import FeedReader
 from calib.edges.runners.ort import OrtRunner, Provider
 from calib.jobs.build.sources import Source
+from calib.stages.batches import batch_length, join_images
 from calib.stages.collect import Collector, NonFinite
 from calib.stages.derive import ObservationPlan, plan_observations
-from calib.stages.inputs import InputBinding, batch_length
+from calib.stages.inputs import InputBinding
 from calib.types.data import Dataset
 
 
@@ -45,9 +47,17 @@ def make_collector(
     if others:  # types behind custom operators, which only the runtime knows
         plan = plan_observations(source.network, others)
         runner = _runner(source, plan, place, provider)
-    rows, fill = batch_length(source.network, batch_size)
-    load = FeedReader(dataset, bindings).load
-    return Collector(source.network, plan, runner, load, rows=rows, fill=fill, non_finite=non_finite)
+    rows, fill = batch_length(bindings, batch_size)
+    return Collector(
+        source.network,
+        plan,
+        runner,
+        FeedReader(dataset, bindings).load,
+        join=partial(join_images, bindings),
+        rows=rows,
+        fill=fill,
+        non_finite=non_finite,
+    )
 
 
 def _runner(source: Source, plan: ObservationPlan, place: str, provider: Provider) -> OrtRunner:

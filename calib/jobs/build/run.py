@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,8 @@ from calib.jobs.build.reporting import BuildFacts, make_report, placement_summar
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
 from calib.jobs.build.sources import Source, make_sources
 from calib.stages.amount import Settling, follow, image_counts
-from calib.stages.batches import batch_length, join_images
+from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
-<<<<<<< HEAD
-from calib.stages.derive import ObservationPlan, plan_observations
-=======
->>>>>>> 7c8943d (Add the release gate: calib verify and calib sign, an in-toto statement beside every build)
 from calib.stages.inputs import InputBinding, bind_inputs
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
@@ -177,29 +172,6 @@ class _Job:
         return Calibrated(source, collected, calibrate(collected.statistics, source.calibrators, self.workers))
 
     def _collector(self, source: Source) -> Collector:
-<<<<<<< HEAD
-        plan = plan_observations(source.network)
-        runner = self._runner(source, plan)
-        others = set(runner.outputs) - set(runner.float_outputs)
-        if others:  # types behind custom operators, which only the runtime knows
-            plan = plan_observations(source.network, others)
-            runner = self._runner(source, plan)
-        rows, fill = batch_length(self.bindings, self.request.batch_size)
-        return Collector(
-            source.network,
-            plan,
-            runner,
-            FeedReader(self.dataset, self.bindings).load,
-            join=partial(join_images, self.bindings),
-            rows=rows,
-            fill=fill,
-            non_finite=self.request.non_finite,
-        )
-
-    def _runner(self, source: Source, plan: ObservationPlan) -> OrtRunner:
-        names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
-        return OrtRunner(expose(source.model, names), self.request.model.name, self.request.provider)
-=======
         return make_collector(
             source,
             self.dataset,
@@ -209,7 +181,6 @@ class _Job:
             batch_size=self.request.batch_size,
             non_finite=self.request.non_finite,
         )
->>>>>>> 7c8943d (Add the release gate: calib verify and calib sign, an in-toto statement beside every build)
 
     def write(
         self,
