@@ -146,7 +146,7 @@ def parse_envelope(data: bytes, place: str) -> Envelope:
 
 def _signatures(entries: Iterable[Mapping[str, Any]]) -> Iterable[Signature]:
     for entry in entries:
-        yield Signature(str(entry.get("keyid", "")), _decoded(entry["sig"]))
+        yield Signature(str(entry["keyid"]) if "keyid" in entry else "", _decoded(entry["sig"]))
 
 
 def _decoded(text: str) -> bytes:
