@@ -96,7 +96,9 @@ def run(request: BuildRequest, **changes: Any) -> BuildResult:
     return build(replace(request, **changes), SilentProgress())
 
 
-def contents(folder: Path, *, without: tuple[str, ...] = ("provenance.json",)) -> dict[str, str]:
+def contents(
+    folder: Path, *, without: tuple[str, ...] = ("provenance.json", "provenance.intoto.json")
+) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.iterdir())
@@ -108,6 +110,7 @@ def test_a_build_folder_holds_what_was_promised(request_: BuildRequest, tmp_path
     run(request_)
     names = set(contents(tmp_path / "out", without=()))
     promised = {"selection.jsonl", "statistics.npz", "ranges.json", "provenance.json", "report.html"}
+    promised.add("provenance.intoto.json")
     for label in CALIBRATORS:
         promised |= {f"{label}.cache", f"{label}.qdq.onnx"}
     assert names == promised | {"calibration.cache"}

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calib.core.expose import expose
+from calib.core.attestation import make_statement
+from calib.core.gate.provenance import SCHEMA
 from calib.core.graph import Network, analyse
 from calib.core.plugins import parse_spec
-from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, BuildFolder
-from calib.edges.feeds import FeedReader
+from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset, require_preprocess
 from calib.edges.models import load_model
 from calib.edges.plugins import all_calibrators
-from calib.edges.provenance import host, library_versions, model_digest, now
+from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
 from calib.edges.report.page import render_build_report
-from calib.edges.runners.ort import OrtRunner
 from calib.jobs.build.artifacts import (
     Calibrated,
     Variant,
@@ -30,20 +28,19 @@ from calib.jobs.build.artifacts import (
     write_variants,
 )
 from calib.jobs.build.choose import Choice, choose_images
+from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
 from calib.jobs.build.sources import Source, make_sources
 from calib.stages.amount import Settling, follow, image_counts
-from calib.stages.batches import batch_length, join_images
+from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
-from calib.stages.derive import ObservationPlan, plan_observations
 from calib.stages.inputs import InputBinding, bind_inputs
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
 from calib.types.progress import Progress
 from calib.types.statistics import DynamicRange
 
-SCHEMA = 1
 Ranges = Mapping[str, Mapping[str, DynamicRange]]
 
 
@@ -175,27 +172,15 @@ class _Job:
         return Calibrated(source, collected, calibrate(collected.statistics, source.calibrators, self.workers))
 
     def _collector(self, source: Source) -> Collector:
-        plan = plan_observations(source.network)
-        runner = self._runner(source, plan)
-        others = set(runner.outputs) - set(runner.float_outputs)
-        if others:  # types behind custom operators, which only the runtime knows
-            plan = plan_observations(source.network, others)
-            runner = self._runner(source, plan)
-        rows, fill = batch_length(self.bindings, self.request.batch_size)
-        return Collector(
-            source.network,
-            plan,
-            runner,
-            FeedReader(self.dataset, self.bindings).load,
-            join=partial(join_images, self.bindings),
-            rows=rows,
-            fill=fill,
+        return make_collector(
+            source,
+            self.dataset,
+            self.bindings,
+            place=self.request.model.name,
+            provider=self.request.provider,
+            batch_size=self.request.batch_size,
             non_finite=self.request.non_finite,
         )
-
-    def _runner(self, source: Source, plan: ObservationPlan) -> OrtRunner:
-        names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
-        return OrtRunner(expose(source.model, names), self.request.model.name, self.request.provider)
 
     def write(
         self,
@@ -225,7 +210,10 @@ class _Job:
         written.append(describe_file(report, "the report to look at"))
         document["outputs"] = {item.name: item.sha256 for item in written}
         document["times"] = {"started": started, "finished": now()}
-        write_atomic(self.folder.path / PROVENANCE, json_bytes(document))
+        provenance = json_bytes(document)
+        statement = make_statement(document, {PROVENANCE: sha256_bytes(provenance)})
+        write_atomic(self.folder.path / STATEMENT, json_bytes(statement))
+        write_atomic(self.folder.path / PROVENANCE, provenance)
         self.folder.end()
         return BuildResult(self.folder.path, document, reused=False, variants=variants)
 
