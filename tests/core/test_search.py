@@ -195,3 +195,12 @@ def test_equal_bins_work_without_a_tail() -> None:
     assert counts.sum() == values.size
     assert np.abs(np.cumsum(counts) - np.cumsum(wanted)).max() <= statistics.magnitude.max()
     assert not certain.all()
+
+
+def test_equal_bins_narrower_than_those_of_the_source_hold_no_negative_counts() -> None:
+    """Near float32's smallest normal number bins stop getting narrower, and many edges fall into one of them."""
+    values = np.repeat([0.0, 50.5, 50.9], [100, 16, 240]).astype(np.float32) * np.float32(2.0**-126)
+    counts, _ = equal_bins(collect_statistics("x", [values]))
+    assert counts.min() >= 0
+    assert counts.sum() == 356
+    assert counts[-1] == 240
