@@ -15,7 +15,7 @@ KEYS = sorted(FORMATS)
 PORTABLE = [key for key in KEYS if key != "amax-torch"]
 TENSOR_KEYS = [key for key in PORTABLE if FORMATS[key].naming == "tensor"]
 
-finite_scales = st.floats(2.0**-63, 1e28, width=32, allow_nan=False, allow_infinity=False)
+finite_scales = st.floats(2.0**-63, 2.0**92, width=32, allow_nan=False, allow_infinity=False)
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]), min_size=1, max_size=12)
 
 
