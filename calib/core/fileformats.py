@@ -38,7 +38,7 @@ BOMS: tuple[tuple[bytes, str], ...] = (
     (b"\xef\xbb\xbf", "text with a byte order mark, whose header TensorRT does not recognise"),
 )
 NUMBER = rb"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?inf|nan"
-TABLE_LINE = re.compile(rb"\S+ (?:" + NUMBER + rb")\s*\Z")
+TABLE_LINE = re.compile(rb"(?:\S.*)?[^:\s] (?:" + NUMBER + rb")\s*\Z")
 RANGE_LINE = re.compile(
     rb"\S.*:[ \t]*(?:[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+\.?[eE][-+][0-9]+|[-+]?inf|nan)\s*\Z"
 )
@@ -109,8 +109,8 @@ def _by_lines(head: bytes) -> ForeignFormat | None:
     lines = [line for line in re.split(rb"[\r\n]+", head.lstrip()) if line.strip()][:MOST_LINES]
     if HEADER_LINE.match(lines[0]):
         return None
+    if TABLE_LINE.match(lines[0]):
+        return ForeignFormat("a calibration table of ONNX Runtime ('name value')", CONVERT, "ort-text")
     if b":" in lines[0] and any(RANGE_LINE.match(line) for line in lines):
         return ForeignFormat("a dynamic-range text ('tensor: amax', as sampleINT8API reads)", CONVERT, "range-text")
-    if b":" not in lines[0] and TABLE_LINE.match(lines[0]):
-        return ForeignFormat("a calibration table of ONNX Runtime ('name value')", CONVERT, "ort-text")
     return None

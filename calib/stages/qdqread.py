@@ -35,7 +35,11 @@ TEXTS = {
     "conflicts": "are quantized in several places with different scales; the largest range is taken",
     "per_channel_activation": "have a range per channel; TensorRT takes one a tensor, the largest",
     "blocked_weight": "have a scale a block, not a channel",
+    "int32_bias": "are INT32 biases, which TensorRT rejects; biases stay in float",
 }
+HARMLESS = frozenset({"int32_bias"})
+"""Remarks that cost nothing when the ranges are converted."""
+INT32_MAX = 2.0**31 - 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class _Reader:
         if said is None:
             self.remark("unreadable_scale", name)
         elif (said.low, said.high) not in {(-128.0, 127.0), (0.0, 255.0)}:
-            self.remark("not_int8", name)
+            self.remark("int32_bias" if constant and said.high == INT32_MAX else "not_int8", name)
         elif constant:
             self.weight(name, node, said)
         elif node.op_type in QUANTIZE:
@@ -199,4 +203,4 @@ def read_qdq(model: onnx.ModelProto, place: str) -> RangeTable:
 
 def _remarks(reader: _Reader) -> Iterator[Remark]:
     for code, names in reader.remarks.items():
-        yield Remark(code, tuple(names), TEXTS[code], blocks=True)
+        yield Remark(code, tuple(names), TEXTS[code], blocks=code not in HARMLESS)

@@ -26,8 +26,9 @@ class _Reader:
         self.budget = SHARING * len(data) + 1024
 
     def unpack(self, form: struct.Struct, at: int, what: str) -> int:
-        if at < 0 or at + form.size > len(self.data):
-            raise malformed(f"{self.place}: byte {at}", EXPECTED, f"{what} outside the file of {len(self.data)} bytes")
+        size = len(self.data)
+        if at < 0 or at + form.size > size:
+            raise malformed(f"{self.place}: byte {min(max(at, 0), size)}", EXPECTED, f"{what} outside its {size} bytes")
         return int(form.unpack_from(self.data, at)[0])
 
     def follow(self, at: int, what: str) -> int:

@@ -14,6 +14,8 @@ from calib.stages.rangediff import Change, TableDiff
 TITLES = {"order": "Along the network", "largest": "Largest differences", "tensors": "Tensors"}
 LARGEST = 24
 """Bars of the second chart."""
+LONGEST = 16
+"""Characters of a name beside its bar."""
 PAGE_STYLES = ("tokens.css", "charts.css")
 BIT = 0.5
 """Differences above this are worth a look: half a bit is 41 % of the range."""
@@ -86,8 +88,13 @@ def diff_page(diff: TableDiff, subject: DiffSubject) -> bytes:
 
 def _largest_chart(changes: list[Change]) -> str:
     about = About("largest-bits", "Largest differences", "The tensors whose ranges differ most, in bits.")
-    bars = [IntervalBar(item.name, item.bits, style=0) for item in changes]
+    bars = [IntervalBar(_tail(item.name), item.bits, style=0) for item in changes]
     return interval_bars(bars, about=about, caption="bits: log2(second / first)")
+
+
+def _tail(name: str) -> str:
+    """Keep the end of a long name: the front is the same for whole blocks of a network."""
+    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
 
 
 def _row(item: Change) -> DiffRow:
