@@ -13,12 +13,14 @@ from calib.core.gate.provenance import SCHEMA
 from calib.core.graph import Network, analyse
 from calib.core.plugins import parse_spec
 from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
+from calib.edges.feeds import FeedReader
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset, require_preprocess
 from calib.edges.models import load_model
 from calib.edges.plugins import all_calibrators
 from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
 from calib.edges.report.page import render_build_report
+from calib.edges.runners.ort import require_provider
 from calib.jobs.build.artifacts import (
     Calibrated,
     Variant,
@@ -27,7 +29,7 @@ from calib.jobs.build.artifacts import (
     write_records,
     write_variants,
 )
-from calib.jobs.build.choose import Choice, choose_images
+from calib.jobs.build.choose import Choice, choose_images, describe_samplers
 from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
@@ -36,6 +38,7 @@ from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
 from calib.stages.inputs import InputBinding, bind_inputs
+from calib.stages.placement import refuse_quantized
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
 from calib.types.progress import Progress
@@ -94,12 +97,21 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     finished = folder.finished(fingerprint)
     if finished is not None:
         return BuildResult(folder.path, finished, reused=True)
+    _try_out(request, dataset, network, bindings)
     if folder.begin(collection):
         progress.note(f"going on with the build that was interrupted in {folder.path}")
     choice = choose_images(request, dataset, folder, progress)
     sources = make_sources(model, network, calibrators, progress)
     job = _Job(request, dataset, sources, bindings, folder, choice, collection, progress)
     return job.write(*job.calibrate(), fingerprint, started)
+
+
+def _try_out(request: BuildRequest, dataset: Dataset, network: Network, bindings: Sequence[InputBinding]) -> None:
+    """Find out before the work begins what would end it: samplers, runtime, network, inputs."""
+    describe_samplers(request)
+    require_provider(request.provider)
+    refuse_quantized(network)
+    FeedReader(dataset, bindings).load(dataset.records[0].key)
 
 
 def _calibrator_specs(request: BuildRequest) -> list[Any]:
