@@ -235,6 +235,23 @@ def test_a2_4_dead_tensors_get_a_floor_where_the_reader_needs_one(cache, network
         assert next(item["amax"] for item in shown["entries"] if item["name"] == "b") == pytest.approx(amax)
 
 
+def test_a_converted_cache_keeps_its_header_unless_another_is_asked_for(cache, tmp_path, answer):
+    out = tmp_path / "out.cache"
+    for flags, header in (
+        ((), b"TRT-8601-EntropyCalibration2"),
+        (("--trt-version", "10.3.0", "--algorithm", "MinMaxCalibration"), b"TRT-100300-MinMaxCalibration"),
+    ):
+        assert answer("convert", cache, "-o", out, *flags)[0] == 0
+        assert out.read_bytes().partition(b"\n")[0] == header
+
+
+@pytest.mark.parametrize("name", ["data", "input_1:0", "Placeholder", "actual_input_1", "image_input", "model/input.1"])
+def test_the_input_of_a_cache_in_no_order_is_found_by_its_name(tmp_path, answer, name):
+    path = tmp_path / "old.cache"
+    path.write_text(f"1\n(Unnamed ITensor* 4): 3d8e7308\nconv1: 3f800000\n{name}: 3caa4a58\n")
+    assert answer("show", path)[1]["input"] == answer("lint", path)[1]["inputs"][0] | {"amax": pytest.approx(2.64)}
+
+
 def test_a_blank_input_is_never_converted(cache, network, tmp_path, capsys):
     assert calib("convert", edited(cache, image=0.0), "-o", tmp_path / "o.onnx", "--model", network, "--partial") == 2
     assert "blank images only" in capsys.readouterr().err

@@ -97,6 +97,25 @@ def test_weights_stored_as_int8_and_int32_biases():
     assert [(item.code, item.names, item.blocks) for item in found.remarks] == [("int32_bias", ("b",), False)]
 
 
+def test_brevitas_clips_between_q_and_dq():
+    made = qdq_model(SCALE)
+    stored = made.graph.initializer
+    stored.extend(
+        numpy_helper.from_array(np.asarray(value, np.int8), name) for name, value in (("lo", -127), ("hi", 127))
+    )
+    nodes = []
+    for item in made.graph.node:
+        if item.op_type == "DequantizeLinear":
+            nodes.append(helper.make_node("Clip", [item.input[0], "lo", "hi"], [f"{item.name}_clipped"]))
+            item.input[0] = f"{item.name}_clipped"
+        nodes.append(item)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    found = read_qdq(made, "m")
+    assert ({item.name: item.scale for item in found}, found.remarks) == ({"x": SCALE}, ())
+    assert [(item.name, item.axis, item.follows_weight) for item in found.weights] == [("w", 0, True)]
+
+
 def test_graph_outputs_that_onnx_runtime_renamed_keep_their_name():
     extra = (
         helper.make_node("QuantizeLinear", ["y_QuantizeLinear_Input", "s", "z"], ["yq"], "yQ"),
