@@ -11,8 +11,13 @@ from calib.core.ranges import range_at
 from calib.types.parameters import Parameter
 from calib.types.statistics import DynamicRange, TensorStatistics
 
-CANDIDATES = 512
+CANDIDATES = 128
+LOWEST = 1 / 16
+"""Smallest candidate, as a share of the observed amax."""
+
 HIGHEST_LEVEL = 127
+FEWEST_BINS = 1024
+"""A histogram with fewer bins (magnitudes near float32's smallest) cannot tell what a threshold clips."""
 
 
 def per_channel(
@@ -22,10 +27,17 @@ def per_channel(
     """Choose the range that loses the least signal averaged over channels, quiet ones counting like loud ones.
 
     TensorRT takes one range an activation tensor, so a channel with a tenth of the loudest one's range gets a tenth of
-    its levels. Each channel is modelled as a Laplace distribution whose largest of ``n`` values is the channel's
-    observed amax: ``b = amax / ln(n)``. A range ``A`` then costs it, relative to its power ``2 b**2``, rounding noise
-    ``r = (A / 127)**2 / (24 b**2)`` and clipping noise ``c = exp(-A / b)``; the range minimises the mean over channels
-    of ``r / (1 + r) + c``, where the first term is bounded because a channel cannot lose more than itself.
+    its levels. The range ``A`` minimises the mean over live channels of noise relative to the channel's own power
+    ``P``, where the noise is
+
+    - rounding: ``(A / 127)**2 / 12`` for each value that is not 0, the variance of a uniform error of one step; at
+      most ``P``, since a channel cannot lose more than itself;
+    - clipping: the sum of ``(|x| - A)**2`` beyond ``A``, measured on the tensor's histogram, and shared among the
+      channels that reach beyond ``A`` as ``(amax - A)**2``, the largest that each can suffer.
+
+    The histogram holds no channels, so their powers are modelled: as if all had one shape at different scales, ``P`` is
+    proportional to ``amax**2`` and sums to the power of the tensor. With equal channels this is the least squared
+    error.
 
     Args:
         statistics: of one tensor, with channel extrema; without them the answer is minmax.
@@ -33,20 +45,18 @@ def per_channel(
             (M. Nagel et al., "Data-Free Quantization", ICCV 2019, section 4.1).
 
     Returns:
-        ``amax`` between 1/16 of the observed amax and all of it; ``channel_amax`` are the observed channel ranges.
+        ``amax`` between 1/16 of the observed amax and all of it; ``objective`` is the mean relative noise;
+        ``channel_amax`` are the observed channel ranges.
 
-    Source: Laplace clipping and rounding terms after R. Banner et al., "Post training 4-bit quantization of
-    convolutional networks", NeurIPS 2019, equations 5 and 6.
+    Source: derived here; rounding noise after B. Widrow and I. Kollar, "Quantization Noise", 2008.
     """
     del equalize
     channels = channel_amax(statistics)
     live = channels[channels > 0].astype(np.float64)
-    if live.size < 2:
+    if live.size < 2 or statistics.magnitude.size < FEWEST_BINS:
         return DynamicRange(statistics.amax, channel_amax=channels)
-    values = max(statistics.count / channels.size, 2.0)
-    spread = live / max(float(np.log(values)), 1.0)
-    candidates = statistics.amax * np.linspace(1 / 16, 1, CANDIDATES)
-    losses = _losses(candidates, spread)
+    candidates = statistics.amax * np.linspace(LOWEST, 1, CANDIDATES)
+    losses = _losses(statistics, candidates, live, channels.size)
     best = int(np.argmin(losses))
     found = range_at(statistics, float(candidates[best]), float(losses[best]))
     return DynamicRange(found.amax, found.clipped, found.objective, channels)
@@ -58,7 +68,46 @@ def channel_amax(statistics: TensorStatistics) -> NDArray[np.float32]:
     return np.where(np.isfinite(magnitude), magnitude, np.float32(0))
 
 
-def _losses(candidates: NDArray[np.float64], spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    ratio = candidates[:, None] / spread
-    rounding = ratio**2 / (24 * HIGHEST_LEVEL**2)
-    return np.asarray((rounding / (1 + rounding) + np.exp(-ratio)).mean(axis=1))
+def _losses(
+    statistics: TensorStatistics, candidates: NDArray[np.float64], live: NDArray[np.float64], channels: int
+) -> NDArray[np.float64]:
+    """Mean relative noise of the live channels at each candidate; ``live`` are their amax, ``channels`` counts all."""
+    clipped, power = _clipped_energy(statistics, candidates)
+    per_live = channels / live.size
+    shape = power * per_live / np.mean(live**2)  # P = shape * amax**2
+    nonzero = (1 - statistics.magnitude[0] / statistics.count) * per_live
+    rounding = (candidates / HIGHEST_LEVEL) ** 2 / 12 * nonzero / shape  # times amax**-2: relative to P
+    return _mean_rounding(rounding, live) + clipped * per_live / shape * _clipping_shares(candidates, live)
+
+
+def _mean_rounding(rounding: NDArray[np.float64], live: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean over channels of ``min(rounding / amax**2, 1)``."""
+    ordered = np.sort(live)
+    lost = np.searchsorted(ordered, np.sqrt(rounding), "right")
+    return (lost + rounding * _beyond(1 / ordered**2)[lost]) / live.size
+
+
+def _clipping_shares(candidates: NDArray[np.float64], live: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of ``amax**-2`` over the channels, weighted by ``(amax - A)**2`` for those beyond each candidate ``A``."""
+    ordered = np.sort(live)
+    first = np.searchsorted(ordered, candidates, "right")
+    terms = (np.ones_like(ordered), ordered, ordered**2, 1 / ordered, 1 / ordered**2)
+    ones, amax, square, inverse, inverse_square = (_beyond(term)[first] for term in terms)
+    weights = square - 2 * candidates * amax + candidates**2 * ones
+    weighted = ones - 2 * candidates * inverse + candidates**2 * inverse_square
+    return np.divide(weighted, weights, out=np.zeros_like(weights), where=ones > 0)
+
+
+def _beyond(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the values from each one on, and 0 behind the last."""
+    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
+
+
+def _clipped_energy(statistics: TensorStatistics, candidates: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Mean over all values of what clipping at each candidate costs, squared, and the mean square itself."""
+    counts = statistics.magnitude
+    centres = (np.arange(counts.size) + 0.5) * statistics.bin_width
+    first = np.minimum(np.ceil(candidates / statistics.bin_width).astype(np.int64), counts.size)
+    ones, linear, square = (_beyond(counts * centres**power) for power in range(3))
+    energy = square[first] - 2 * candidates * linear[first] + candidates**2 * ones[first]
+    return np.maximum(energy, 0) / statistics.count, float(square[0] / statistics.count)

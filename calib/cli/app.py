@@ -27,6 +27,8 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("demo", "calib.cli.demo"),
     ("build", "calib.cli.build"),
     ("evaluate", "calib.cli.evaluate"),
+    ("verify", "calib.cli.verify"),
+    ("sign", "calib.cli.sign"),
     ("scan", "calib.cli.scan"),
     ("sample", "calib.cli.sample"),
     ("samplers", "calib.cli.samplers"),

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from calib.core.trtcache import CacheEntry, CalibrationCache
+
+INPUT_NAMES = re.compile(
+    r"(?:.*/)?(?:serving_default_)?(?:data|inputs?|images?|input_(?:image|tensor|data)|img|x|pixel_values|placeholder)"
+    r"(?:[._:]?[0-9]+)*(?::0)?\Z",
+    re.IGNORECASE,
+)
+"""Names that exporters give an image input."""
+UNORDERED_BELOW = 6000
+"""Header numbers up to TensorRT 5, whose caches follow a hash table, not the network."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +93,19 @@ def findings(cache: CalibrationCache) -> CacheFindings:
     )
 
 
-def input_entry(cache: CalibrationCache) -> CacheEntry | None:
-    """Answer the entry of the network's input: the first one, as caches are in network order.
+def in_network_order(cache: CalibrationCache) -> bool:
+    """Tell whether a cache's entries stand in network order, inputs first: they do from TensorRT 6 on."""
+    number = cache.header.number
+    return cache.header.text != "1" and (number is None or number >= UNORDERED_BELOW)
 
-    None for an empty cache, and where the first key is one the parser made up.
+
+def input_entry(cache: CalibrationCache) -> CacheEntry | None:
+    """Answer the entry of the network's input: the first one where the cache is in network order.
+
+    Older caches are not: there the first entry counts that has a name which exporters give an image input. None for an
+    empty cache, and where there is no such name.
     """
     first = cache.entries[0] if cache.entries else None
-    return None if first is None or first.unnamed else first
+    if first is not None and in_network_order(cache) and not first.unnamed:
+        return first
+    return next((entry for entry in cache.entries if INPUT_NAMES.match(entry.name)), None)

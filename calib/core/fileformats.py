@@ -1,4 +1,4 @@
-"""Recognise a file that is not the calibration cache it was given as, by its content alone."""
+"""Recognise what a file of ranges is by its content alone, and name what is none."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ CONVERT = "pass the TensorRT cache; this file holds ranges in another format"
 
 @dataclass(frozen=True)
 class ForeignFormat:
-    """What a file is, and what to do instead."""
+    """What a file is, what to do instead, and its key among the formats of ranges where it is one."""
 
     what: str
     remedy: str
+    key: str = ""
 
 
 MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"ptrt", "a TensorRT engine"),
     (0, b"ftrt", "a TensorRT engine"),
-    (0, b"PK\x03\x04", "a zip archive (a PyTorch checkpoint or an npz file)"),
     (0, b"\x93NUMPY", "a NumPy array"),
     (0, b"\x89HDF", "an HDF5 file"),
     (0, b"\x1f\x8b", "a gzip archive"),
@@ -38,8 +38,13 @@ BOMS: tuple[tuple[bytes, str], ...] = (
     (b"\xef\xbb\xbf", "text with a byte order mark, whose header TensorRT does not recognise"),
 )
 NUMBER = rb"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?inf|nan"
-TABLE_LINE = re.compile(rb"\S+ (?:" + NUMBER + rb")\s*\Z")
-RANGE_LINE = re.compile(rb"\S.*:\s*(?:[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?)\s*\Z")
+TABLE_LINE = re.compile(rb"(?:\S.*)?[^:\s] (?:" + NUMBER + rb")\s*\Z")
+RANGE_LINE = re.compile(
+    rb"\S.*:[ \t]*(?:[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+\.?[eE][-+][0-9]+|[-+]?inf|nan)\s*\Z"
+)
+HEADER_LINE = re.compile(rb"(?:TRT-.*|1|0 [0-9a-fA-F]+ [0-9a-fA-F]+)\s*\Z")
+MOST_LINES = 1000
+"""Lines of a text that are looked at."""
 
 
 def foreign_format(data: bytes) -> ForeignFormat | None:
@@ -47,7 +52,18 @@ def foreign_format(data: bytes) -> ForeignFormat | None:
     if not data.strip():
         return ForeignFormat("an empty file" if not data else "a file of blanks only", CALIBRATE)
     head = data[:HEAD]
-    return _by_magic(head) or _by_markup(head) or _binary(head) or _by_lines(head)
+    return _archive(data) or _by_magic(head) or _by_markup(head) or _binary(data, head) or _by_lines(head)
+
+
+def _archive(data: bytes) -> ForeignFormat | None:
+    """Tell a PyTorch checkpoint from an npz file by the names in the archive's directory, which stands at its end."""
+    if not data.startswith(b"PK\x03\x04"):
+        return None
+    if b"data.pkl" in data[:HEAD] or b"data.pkl" in data[-HEAD:]:
+        return ForeignFormat("a zip archive (a PyTorch checkpoint)", CONVERT, "amax-torch")
+    if b".npy" in data[:HEAD]:
+        return ForeignFormat("a zip archive (an npz file)", CONVERT, "amax-npz")
+    return ForeignFormat("a zip archive (a PyTorch checkpoint or an npz file)", CALIBRATE)
 
 
 def _by_magic(head: bytes) -> ForeignFormat | None:
@@ -69,28 +85,32 @@ def _by_markup(head: bytes) -> ForeignFormat | None:
     if not start.startswith((b"{", b"[")):
         return None
     if b'"tensor_scales"' in head:
-        return ForeignFormat("dynamic-range JSON (TAO, key tensor_scales)", CONVERT)
+        return ForeignFormat("dynamic-range JSON (TAO, key tensor_scales)", CONVERT, "tao-json")
     if b'"act_quant_info"' in head:
-        return ForeignFormat("dynamic-range JSON (PPQ, key act_quant_info)", CONVERT)
-    return ForeignFormat("a JSON text (a calibration.json of ONNX Runtime?)", CONVERT)
+        return ForeignFormat("dynamic-range JSON (PPQ, key act_quant_info)", CONVERT, "ppq-json")
+    return ForeignFormat("a JSON text (a calibration.json of ONNX Runtime?)", CONVERT, "ort-json")
 
 
-def _binary(head: bytes) -> ForeignFormat | None:
+def _binary(data: bytes, head: bytes) -> ForeignFormat | None:
     if b"\0" not in head:
         return None
+    if int.from_bytes(head[:8], "little") <= len(data) - 8 and head[8:9] == b"{":
+        return ForeignFormat("a safetensors file", CONVERT, "amax-safetensors")
     if head[:1] == b"\x08" and b"\x12" in head[:4]:
-        return ForeignFormat("an ONNX model", CALIBRATE)
+        return ForeignFormat("an ONNX model", CALIBRATE, "qdq-onnx")
     root = int.from_bytes(head[:4], "little")
-    if 4 <= root < min(len(head), 4096) and root % 4 == 0:
-        return ForeignFormat("a flatbuffer (a calibration.flatbuffers of ONNX Runtime?)", CONVERT)
+    if 4 <= root < len(data) and root % 4 == 0:
+        return ForeignFormat("a flatbuffer (a calibration.flatbuffers of ONNX Runtime?)", CONVERT, "ort-flatbuffers")
     return ForeignFormat("a binary file", CALIBRATE)
 
 
 def _by_lines(head: bytes) -> ForeignFormat | None:
-    """Recognise the headerless text formats by their first line, of which the first entry is on it."""
-    first = re.split(rb"[\r\n]", head.lstrip(), maxsplit=1)[0]
-    if RANGE_LINE.match(first):
-        return ForeignFormat("a dynamic-range text ('tensor: amax', as sampleINT8API reads)", CONVERT)
-    if b":" not in first and TABLE_LINE.match(first):
-        return ForeignFormat("a calibration table of ONNX Runtime ('name value')", CONVERT)
+    """Recognise the headerless text formats by their first line, which is an entry already."""
+    lines = [line for line in re.split(rb"[\r\n]+", head.lstrip()) if line.strip()][:MOST_LINES]
+    if HEADER_LINE.match(lines[0]):
+        return None
+    if TABLE_LINE.match(lines[0]):
+        return ForeignFormat("a calibration table of ONNX Runtime ('name value')", CONVERT, "ort-text")
+    if b":" in lines[0] and any(RANGE_LINE.match(line) for line in lines):
+        return ForeignFormat("a dynamic-range text ('tensor: amax', as sampleINT8API reads)", CONVERT, "range-text")
     return None

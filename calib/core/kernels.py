@@ -53,7 +53,7 @@ SHORT_ROW = 32
 TAIL = 256
 """Largest magnitudes of either sign that are kept as they are."""
 
-PIECE = 64
+PIECE = 256
 """Values that are passed over together when none of them enters a tail."""
 
 KEY_MASK: Any = np.int32(0x7FFFFFFF)

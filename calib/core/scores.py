@@ -89,23 +89,43 @@ def reduction(size: tuple[int, int], working_pixels: int) -> int:
     return shift
 
 
-def reduce_luma(luma: NDArray[np.uint8], shift: int) -> NDArray[np.uint8]:
+@dataclass(frozen=True)
+class ReducedLuma:
+    """Luma that scores are taken from.
+
+    Attributes:
+        pixels: uint8 ``[H >> shift, W >> shift]``.
+        size: ``(H, W)`` of the whole picture.
+        shift: log2 of the side of the blocks that were averaged.
+    """
+
+    pixels: NDArray[np.uint8]
+    size: tuple[int, int]
+    shift: int
+
+
+def reduce_luma(luma: NDArray[np.uint8], working_pixels: int) -> ReducedLuma:
+    """Reduce uint8 ``[H, W]`` luma until at most ``working_pixels`` are left."""
+    size = (luma.shape[0], luma.shape[1])
+    shift = reduction(size, working_pixels)
+    return ReducedLuma(average_blocks(luma, shift), size, shift)
+
+
+def average_blocks(luma: NDArray[np.uint8], shift: int) -> NDArray[np.uint8]:
     """Average blocks of ``2**shift`` pixels a side; rows and columns that fill no block are left out.
 
     Args:
         luma: uint8 ``[H, W]``.
-        shift: log2 of the block's side.
+        shift: log2 of the side.
 
     Returns:
-        uint8 ``[H >> shift, W >> shift]``, rounded.
+        uint8 ``[H >> shift, W >> shift]``, contiguous, rounded.
     """
-    if not shift:
-        return luma
     import cv2
 
     height, width = luma.shape[0] >> shift, luma.shape[1] >> shift
-    whole = luma[: height << shift, : width << shift]
-    return np.asarray(cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA))
+    whole = np.ascontiguousarray(luma[: height << shift, : width << shift])
+    return np.asarray(cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)) if shift else whole
 
 
 class Counts:
@@ -148,7 +168,7 @@ class Counts:
     def add_image(
         self,
         row: int,
-        luma: NDArray[np.uint8],
+        luma: ReducedLuma,
         ids: NDArray[Any] | None,
         settings: ScoreSettings,
         preprocess: Preprocess | None,
@@ -157,31 +177,29 @@ class Counts:
 
         Args:
             row: where its counts go.
-            luma: uint8 ``[H, W]``, BT.601 (see :func:`calib.edges.luma.read_luma`).
+            luma: BT.601 at the working size (see :func:`calib.edges.luma.read_luma`).
             ids: unsigned ``[H, W]`` train ids, those outside the class table void; None without label.
             settings: thresholds.
             preprocess: of the network, for areas in its input.
         """
-        size = (luma.shape[0], luma.shape[1])
-        shift = reduction(size, settings.working_pixels)
-        luma = reduce_luma(luma, shift)
-        self.size[row] = size
+        pixels = luma.pixels
+        self.size[row] = luma.size
         steep = math.ceil((2 * settings.edge_gradient) ** 2)
-        self.edges[row, 3] = max(luma.shape[0] - 2, 0) * max(luma.shape[1] - 2, 0)
-        kernels.measure_picture(luma, steep, self.levels[row], self.edges[row], self.blocks[row])
+        self.edges[row, 3] = max(pixels.shape[0] - 2, 0) * max(pixels.shape[1] - 2, 0)
+        kernels.measure_picture(pixels, steep, self.levels[row], self.edges[row], self.blocks[row])
         if ids is None:
             return
         self.labelled[row] = True
         kernels.measure_label(
             ids,
-            area_factor(size, preprocess),
+            area_factor(luma.size, preprocess),
             settings.speck_area,
             settings.small_area,
             self.classes[row, :3],
             self.areas[row],
             self.borders[row],
         )
-        kernels.count_dark(ids, luma, shift, settings.dark_luma, self.classes[row, 3:])
+        kernels.count_dark(ids, pixels, luma.shift, settings.dark_luma, self.classes[row, 3:])
 
 
 def make_columns(counts: Counts, settings: ScoreSettings) -> dict[str, NDArray[Any]]:

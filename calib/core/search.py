@@ -66,7 +66,7 @@ def equal_bins(statistics: TensorStatistics, bins: int = 2048) -> tuple[NDArray[
     beyond = statistics.tail.size - np.searchsorted(statistics.tail, wanted[first_exact:], "left")
     divided[first_exact:] = statistics.count - beyond
     divided[-1] = cumulative[-1]
-    divided = np.minimum.accumulate(divided[::-1])[::-1]
+    divided = np.minimum.accumulate(divided[::-1])[::-1]  # no edge holds more than the exact ones behind it
     certain = _occupied(cumulative, edges, wanted)
     certain[first_exact:] = True
     return np.diff(divided), certain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,12 @@ from calib.types.statistics import TensorStatistics
 SCHEMA = 1
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time written for every member, so that equal statistics are equal bytes."""
+
+UNREADABLE = (
+    ValueError, KeyError, IndexError, TypeError, OverflowError, OSError, EOFError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
+"""What a damaged archive makes its readers raise."""
 
 
 def pack(statistics: Mapping[str, TensorStatistics], about: Mapping[str, Any]) -> bytes:
@@ -50,7 +57,7 @@ def pack(statistics: Mapping[str, TensorStatistics], about: Mapping[str, Any]) -
         "tails": np.array([item.tail.size for item in items], np.int64),
         "tail": _joined([item.tail for item in items], np.float32),
     }
-    return _zip(arrays)
+    return zip_arrays(arrays)
 
 
 def unpack(data: bytes, place: str) -> tuple[dict[str, TensorStatistics], dict[str, Any]]:
@@ -70,7 +77,7 @@ def unpack(data: bytes, place: str) -> tuple[dict[str, TensorStatistics], dict[s
         if about["schema"] != SCHEMA:
             raise ValueError(f"schema {about['schema']}")
         return _unpacked(arrays), about
-    except (ValueError, KeyError, IndexError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise FormatError(
             place,
             expected=f"statistics of schema {SCHEMA}, as `calib build` writes them",
@@ -116,7 +123,8 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _zip(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def zip_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Render arrays as a compressed ``.npz``: the same bytes for the same arrays in the same order."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name, array in arrays.items():

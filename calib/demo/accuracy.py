@@ -81,7 +81,7 @@ def slices_of(lights: Sequence[str]) -> tuple[Slice, ...]:
 
 def mean_iou(counts: Counts, part: Slice) -> float:
     """Mean IoU of a slice over its classes that the labels have."""
-    return float(np.nanmean(iou(counts[part.images].sum(axis=0))[list(part.classes)]))
+    return float(_mean_of_present(iou(counts[part.images].sum(axis=0))[list(part.classes)]))
 
 
 def interval(counts: Counts, reference: Counts, part: Slice, seed: int) -> tuple[float, float]:
@@ -99,7 +99,7 @@ def interval(counts: Counts, reference: Counts, part: Slice, seed: int) -> tuple
     number = int(part.images.sum())
     draws = np.random.default_rng(seed).multinomial(number, np.full(number, 1.0 / number), RESAMPLES)
     first, second = (_resampled(each[part.images], draws, part.classes) for each in (counts, reference))
-    low, high = np.percentile(100.0 * (first - second), CONFIDENCE)
+    low, high = np.nanpercentile(100.0 * (first - second), CONFIDENCE)
     return float(low), float(high)
 
 
@@ -107,7 +107,15 @@ def _resampled(counts: Counts, draws: NDArray[np.int64], classes: tuple[int, ...
     images, width, _ = counts.shape
     sums = draws.astype(np.float64) @ counts.reshape(images, -1).astype(np.float64)
     by_class = iou(sums.reshape(-1, width, width))[:, list(classes)]
-    return np.asarray(np.nanmean(by_class, axis=1))
+    return _mean_of_present(by_class)
+
+
+def _mean_of_present(by_class: Shares) -> Shares:
+    """Mean over the last axis without NaN; NaN where nothing is left (a draw may miss a rare class)."""
+    present = ~np.isnan(by_class)
+    number = present.sum(axis=-1)
+    total = np.where(present, by_class, 0.0).sum(axis=-1)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
 def evaluation_document(models: Sequence[Scored], slices: Sequence[Slice], seed: int) -> dict[str, Any]:
@@ -152,7 +160,11 @@ def _differences(model: Scored, reference: Scored, slices: Sequence[Slice], seed
         return {"delta": delta, "ci95": list(interval(model.counts, reference.counts, part, seed))}
 
     everything = slices[0].images
-    per_class = {name: compare(Slice(name, everything, (number,))) for number, name in enumerate(CLASS_NAMES)}
+    present = reference.counts.sum(axis=(0, 2)) > 0
+    per_class = {
+        name: compare(Slice(name, everything, (number,))) if present[number] else None
+        for number, name in enumerate(CLASS_NAMES)
+    }
     by_slice = {part.name: compare(part) for part in slices[1:]}
     return {"vs_reference": {"miou": compare(slices[0]), "per_class": per_class, "slices": by_slice}}
 

@@ -6,11 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calib import __version__
+from calib.demo.classes import CLASS_COLOURS, VOID
 from calib.edges.report.page import render_page
 from calib.edges.report.svg import HeatTable, heat_table
+from calib.edges.report.thumbnails import thumbnail_jpeg
 
-TITLES = {"accuracy": "What INT8 costs", "classes": "Class by class", "builds": "The builds"}
+Pixels = NDArray[np.uint8]
+
+STRONG = 5.0
+"""Points of IoU at which the tint of a cell is deepest."""
+
+TITLES = {"scenes": "The scenes", "accuracy": "What INT8 costs", "classes": "Class by class", "builds": "The builds"}
 
 
 @dataclass(frozen=True)
@@ -52,13 +62,19 @@ def interval_text(difference: Mapping[str, Any]) -> str:
     return f"{difference['delta']:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
-def render_demo_page(evaluation: Mapping[str, Any], samplers: Mapping[str, str], images: int) -> bytes:
+def render_demo_page(
+    evaluation: Mapping[str, Any],
+    samplers: Mapping[str, str],
+    images: int,
+    scenes: Sequence[tuple[str, Pixels, Pixels]],
+) -> bytes:
     """Render the page: UTF-8 HTML, the same bytes for the same evaluation.
 
     Args:
         evaluation: what ``evaluation.json`` holds, the float network first.
         samplers: sampler spec by build name.
         images: how many images each build calibrated on.
+        scenes: name, RGB picture ``[H, W, 3]`` and label ``[H, W]`` of the scenes to show.
     """
     variants = evaluation["models"][1:]
     columns = columns_of(evaluation)
@@ -69,10 +85,19 @@ def render_demo_page(evaluation: Mapping[str, Any], samplers: Mapping[str, str],
         "slices": _heat("mIoU minus the float network's, in points", columns, variants, _slice_deltas),
         "classes": _heat("IoU minus the float network's, in points", _class_names(variants), variants, _class_deltas),
         "columns": columns,
+        "scenes": [(name, _side_by_side(image, label)) for name, image, label in scenes],
         "intervals": [(model["name"], [interval_text(item) for item in differences(model)]) for model in variants],
         "builds": [BuildLink(name, spec, f"builds/{name}/report.html") for name, spec in samplers.items()],
     }
     return render_page("demo.html.j2", context, list(TITLES), TITLES)
+
+
+def _side_by_side(image: Pixels, label: Pixels) -> bytes:
+    """Put a scene beside its label in the colours of the classes, void black; a JPEG."""
+    palette = np.zeros((VOID + 1, 3), np.uint8)
+    palette[: len(CLASS_COLOURS)] = CLASS_COLOURS
+    both = np.hstack([image, palette[label]])
+    return thumbnail_jpeg(both, longest=both.shape[1], quality=88)
 
 
 def _class_names(variants: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -83,8 +108,8 @@ def _slice_deltas(model: Mapping[str, Any]) -> list[float]:
     return [float(item["delta"]) for item in differences(model)]
 
 
-def _class_deltas(model: Mapping[str, Any]) -> list[float]:
-    return [float(item["delta"]) for item in model["vs_reference"]["per_class"].values()]
+def _class_deltas(model: Mapping[str, Any]) -> list[float | None]:
+    return [None if item is None else float(item["delta"]) for item in model["vs_reference"]["per_class"].values()]
 
 
 def _heat(caption: str, columns: Sequence[str], variants: Sequence[Mapping[str, Any]], values: Any) -> str:
@@ -95,4 +120,4 @@ def _heat(caption: str, columns: Sequence[str], variants: Sequence[Mapping[str, 
         rows=[model["name"] for model in variants],
         values=[values(model) for model in variants],
     )
-    return heat_table(table)
+    return heat_table(table, reach=STRONG)

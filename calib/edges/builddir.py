@@ -15,6 +15,11 @@ from calib.stages.collect import Collected
 
 PARTIAL = ".partial"
 PROVENANCE = "provenance.json"
+STATEMENT = "provenance.intoto.json"
+ENVELOPE = "provenance.dsse.json"
+VOUCHERS = (PROVENANCE, STATEMENT, ENVELOPE)
+"""Files that vouch for the others and so are not listed among the outputs."""
+EVALUATION = "evaluation.json"
 RELEASE = "calibration.cache"
 REPORT = "report.html"
 STATISTICS = "statistics.npz"
@@ -124,7 +129,7 @@ class BuildFolder:
     def remove_outdated(self) -> None:
         """Remove what an earlier build wrote, its provenance first, so that two builds are never mixed up."""
         names = list((self.provenance() or {}).get("outputs", {}))
-        for name in (PROVENANCE, *(name for name in names if Path(name).name == name)):
+        for name in (*VOUCHERS, *(name for name in names if Path(name).name == name)):
             with output_errors(self.path / name):
                 (self.path / name).unlink(missing_ok=True)
 

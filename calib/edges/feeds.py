@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from calib.edges.files import read_bytes
 from calib.edges.images import read_picture
-from calib.errors import ImageError
+from calib.errors import ImageError, ManifestError
 from calib.stages.inputs import InputBinding
-from calib.types.data import Dataset, ImageRecord, Preprocess
+from calib.types.data import Dataset, ImageRecord
 from calib.types.runner import Feeds
 
 
@@ -34,23 +34,35 @@ class FeedReader:
 
         Raises:
             ImageError: a file cannot be read.
+            ManifestError: the image brings no file for an input that nothing else feeds.
             ModelError: the result does not fit the network.
         """
-        return self.feeds(key, read_picture(self._records[key].path).pixels)
+        return self.feeds(key, None)
 
-    def feeds(self, key: str, picture: NDArray[np.uint8]) -> Feeds:
-        """Network inputs of an image that is decoded already, uint8 ``[H, W, 3]`` RGB; raises as :meth:`load`."""
+    def feeds(self, key: str, picture: NDArray[np.uint8] | None) -> Feeds:
+        """Network inputs of an image that is decoded already, uint8 ``[H, W, 3]`` RGB; raises as :meth:`load`.
+
+        With None the image is read if an input needs it.
+        """
         record = self._records[key]
         return {binding.tensor.name: self._input(binding, record, picture) for binding in self._bindings}
 
-    def _input(self, binding: InputBinding, record: ImageRecord, picture: NDArray[np.uint8]) -> NDArray[Any]:
+    def _input(self, binding: InputBinding, record: ImageRecord, picture: NDArray[np.uint8] | None) -> NDArray[Any]:
         address = record.inputs.get(binding.tensor.name)
-        if address is not None and address.endswith(".npy"):
-            return binding.checked(_read_array(address), record.key)
-        if not isinstance(binding.source, Preprocess):
+        if address is not None and address.lower().endswith(".npy"):
+            return binding.from_array(_read_array(address), f"{record.key}, {address}")
+        if address is None and isinstance(binding.source, int | float):
             return binding.constant()
-        pixels = picture if address is None else read_picture(address).pixels
-        return binding.from_picture(pixels, record.key)
+        if address is None and binding.source is None:
+            raise ManifestError(
+                f"network input {binding.tensor.name!r}, {record.key}",
+                expected="a file for it",
+                got="none",
+                remedy="name one in the list or in the split's `inputs`, or a constant in the manifest's `inputs`",
+            )
+        if address is not None or picture is None:
+            picture = read_picture(address or record.path).pixels
+        return binding.from_picture(picture, record.key)
 
 
 def _read_array(address: str) -> NDArray[Any]:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calib.core.graph import analyse
 from calib.demo.accuracy import Scored, Slice, count_image, evaluation_document, slices_of
-from calib.demo.dataset import write_dataset
+from calib.demo.dataset import LEVELS, plan_split, write_dataset
 from calib.demo.page import render_demo_page
 from calib.edges.builddir import REPORT
 from calib.edges.feeds import FeedReader
@@ -87,8 +88,15 @@ def run_demo(request: DemoRequest, progress: Progress) -> DemoResult:
     evaluation = _evaluate(request, load_dataset(str(manifest), "val"), _models(folder, builds), progress)
     write_atomic(folder / EVALUATION, json_bytes(evaluation))
     report = folder / REPORT
-    write_atomic(report, render_demo_page(evaluation, CHOICES, IMAGES))
+    write_atomic(report, render_demo_page(evaluation, CHOICES, IMAGES, _scenes_to_show()))
     return DemoResult(report, builds, evaluation)
+
+
+def _scenes_to_show() -> list[tuple[str, NDArray[np.uint8], NDArray[np.uint8]]]:
+    """Draw the first two scenes of each light of ``val`` for the page."""
+    planned = plan_split("val")
+    first = [scene for light in LEVELS for scene in [item for item in planned if item.group == light][:2]]
+    return [(scene.name, drawn.image, drawn.label) for scene in first for drawn in [scene.draw()]]
 
 
 def _workers(request: DemoRequest) -> int:

@@ -64,9 +64,11 @@ class FileSource:
 
     Args:
         dataset: labels are read only where it names classes.
+        working_pixels: luma is reduced to at most this many pixels.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, working_pixels: int) -> None:
+        self._working_pixels = working_pixels
         self._labels = LabelReader(dataset) if dataset.classes is not None and _has_labels(dataset) else None
 
     def stamp(self, record: ImageRecord) -> tuple[Stamp, Stamp]:
@@ -82,14 +84,14 @@ class FileSource:
         data = read_bytes(record.path)
         digest = hashlib.sha256(data).hexdigest()
         if self._labels is None or record.label is None:
-            return ScanImage(read_luma(record.path, data), None, 0, digest)
+            return ScanImage(read_luma(record.path, data, None, self._working_pixels), None, 0, digest)
         label = self._labels.read(record)
         height, width = label.ids.shape
-        luma = read_luma(record.path, data, (height, width))
-        if luma.shape != label.ids.shape:
+        luma = read_luma(record.path, data, (height, width), self._working_pixels)
+        if luma.size != label.ids.shape:
             raise ImageError(
                 record.label,
-                expected=f"a label as large as its image, {luma.shape[1]} x {luma.shape[0]} pixels",
+                expected=f"a label as large as its image, {luma.size[1]} x {luma.size[0]} pixels",
                 got=f"{width} x {height}",
                 remedy="export image and label at the same size; resizing a label moves its borders",
             )
@@ -123,7 +125,7 @@ def scan(
     make_output_folder(output.parent)
     settings = settings or ScoreSettings()
     info = IndexInfo(dataset.name, dataset.split, common_root(dataset), digest_settings(dataset, settings))
-    source, parts = FileSource(dataset), _parts_folder(output)
+    source, parts = FileSource(dataset, settings.working_pixels), _parts_folder(output)
     workers = workers or os.cpu_count() or 1
     with _worker_threads(workers) as pool:
         stamps = dict(zip((r.key for r in dataset.records), pool.map(source.stamp, dataset.records), strict=True))

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calib.core.graph import Network
 from calib.core.histogram import TensorAccumulator, merge
 from calib.errors import StatisticsError
+from calib.stages.batches import rows_of
 from calib.stages.derive import ObservationPlan, derive_all
 from calib.types.progress import Progress, Task
 from calib.types.runner import Feeds, Runner, to_host
@@ -45,6 +45,14 @@ class Collected:
         return Collected(self.images | other.images, merged)
 
 
+def _stacked(feeds: Sequence[Feeds], images: Sequence[str]) -> Feeds:
+    """Join along the batch axis."""
+    del images
+    if len(feeds) == 1:
+        return feeds[0]
+    return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+
+
 class Collector:
     """Runs images through a network and counts every activation.
 
@@ -56,6 +64,7 @@ class Collector:
         plan: what to observe.
         runner: returns every observed tensor that is not a network input.
         load: key of an image to its network inputs with batch axis; called in the worker threads.
+        join: joins the inputs of several images, whose keys it gets too, along the batch axis.
         rows: batch length.
         fill: whether the network demands exactly ``rows``; the last batch is then filled up with a repeat that is
             not counted.
@@ -69,6 +78,7 @@ class Collector:
         runner: Runner,
         load: Callable[[str], Feeds],
         *,
+        join: Callable[[Sequence[Feeds], Sequence[str]], Feeds] = _stacked,
         rows: int = 1,
         fill: bool = False,
         non_finite: NonFinite = "stop",
@@ -77,6 +87,7 @@ class Collector:
         self._plan = plan
         self._runner = runner
         self._load = load
+        self._join = join
         self._rows = rows
         self._fill = fill
         self._non_finite = non_finite
@@ -149,19 +160,23 @@ class Collector:
         """Run and count one batch; images of unlike shapes run one by one."""
         feeds = [self._load(image) for image in images]
         if self._fill:
-            self._count(images, _stacked([*feeds, *[feeds[-1]] * (self._rows - len(feeds))]), self._rows)
+            repeats = self._rows - len(images)
+            feeds += [feeds[-1]] * repeats
+            self._count(images, self._join(feeds, [*images, *[images[-1]] * repeats]), self._rows)
         elif len({tuple((name, array.shape) for name, array in feed.items()) for feed in feeds}) == 1:
-            self._count(images, _stacked(feeds), len(images))
+            self._count(images, self._join(feeds, images), len(images))
         else:
             for image, feed in zip(images, feeds, strict=True):
-                self._count([image], feed, 1)
+                self._count([image], self._join([feed], [image]), 1)
         return images
 
     def _count(self, images: Sequence[str], feeds: Feeds, rows: int) -> None:
         outputs = {**feeds, **self._runner.run(feeds)}
         problems = []
         for name in self._plan.observed:
-            array = _valid_rows(to_host(outputs[name]), len(images), rows)
+            array = rows_of(
+                to_host(outputs[name]), len(images), rows, self._plan.observed[name].activation.channel_axis
+            )
             with self._locks[name]:
                 accumulator = self._accumulators[name]
                 before = accumulator.nonfinite
@@ -186,20 +201,6 @@ def _finish(future: Future[Sequence[str]], pending: Iterable[Future[Sequence[str
 def _chunks(images: Sequence[str], rows: int) -> Iterator[Sequence[str]]:
     for start in range(0, len(images), rows):
         yield images[start : start + rows]
-
-
-def _stacked(feeds: Sequence[Feeds]) -> Feeds:
-    """Join along the batch axis."""
-    if len(feeds) == 1:
-        return feeds[0]
-    return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
-
-
-def _valid_rows(array: NDArray[Any], images: int, rows: int) -> NDArray[Any]:
-    """Leave out what belongs to the repeats that filled up a batch."""
-    if images == rows or not array.ndim or array.shape[0] % rows:
-        return array
-    return array[: array.shape[0] // rows * images]
 
 
 def _non_finite_error(images: Sequence[str], problems: Sequence[tuple[str, int, int]]) -> StatisticsError:

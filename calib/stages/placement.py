@@ -98,9 +98,12 @@ def plan_quantization(
     )
 
 
-def _check(network: Network, ranges: Mapping[str, float], target: str) -> None:
-    if target not in TARGETS:
-        raise UsageError(f"target {target!r}", expected=f"one of {', '.join(TARGETS)}", got=repr(target), remedy="")
+def refuse_quantized(network: Network) -> None:
+    """Refuse a network that holds Q/DQ already.
+
+    Raises:
+        ModelError: it does; the node is named.
+    """
     for node in network.nodes:
         if node.op_type in {"QuantizeLinear", "DequantizeLinear"}:
             raise ModelError(
@@ -109,6 +112,12 @@ def _check(network: Network, ranges: Mapping[str, float], target: str) -> None:
                 got=f"one with {node.op_type} in it",
                 remedy="start from the float model that this one was made from",
             )
+
+
+def _check(network: Network, ranges: Mapping[str, float], target: str) -> None:
+    if target not in TARGETS:
+        raise UsageError(f"target {target!r}", expected=f"one of {', '.join(TARGETS)}", got=repr(target), remedy="")
+    refuse_quantized(network)
     for name, amax in ranges.items():
         if not math.isfinite(amax) or amax < 0:
             raise StatisticsError(

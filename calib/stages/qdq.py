@@ -22,12 +22,15 @@ from calib.errors import ModelError, StatisticsError
 from calib.stages.convert_opset import convert_opset, opset_of
 from calib.stages.placement import DEFAULTS, MINIMUM_OPSET, PER_CHANNEL_OPSET, plan_quantization
 from calib.stages.qdqnotes import Note, notes_of
+from calib.stages.qdqread import read_qdq
+from calib.types.rangetable import WeightRange
 
 ELEMENT_TYPES: Mapping[str, int] = {
     "float32": onnx.TensorProto.FLOAT,
     "float16": onnx.TensorProto.FLOAT16,
     "bfloat16": onnx.TensorProto.BFLOAT16,
 }
+NO_WEIGHTS: Mapping[str, WeightRange] = {}
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class QdqResult:
         notes: what a user should know.
         dead_channels: weight tensor to the channels that are all zero and got a floor.
         opset: operator set before and after.
+        given_weights: weights whose scales were given, not computed.
     """
 
     model: onnx.ModelProto
@@ -47,6 +51,7 @@ class QdqResult:
     notes: tuple[Note, ...]
     dead_channels: Mapping[str, tuple[int, ...]]
     opset: tuple[int, int]
+    given_weights: tuple[str, ...] = ()
 
 
 def quantize_model(
@@ -54,6 +59,7 @@ def quantize_model(
     ranges: Mapping[str, float],
     target: Target = "trt11",
     options: PlacementOptions = DEFAULTS,
+    weights: Mapping[str, WeightRange] | None = None,
 ) -> QdqResult:
     """Make the Q/DQ model of a float model.
 
@@ -62,9 +68,11 @@ def quantize_model(
 
     Args:
         model: the float model, external data loaded; not changed.
-        ranges: amax by tensor name, from a calibrator, a cache (``scale * 127``) or any mapping.
+        ranges: amax by tensor name, from a calibrator, a cache or any mapping. A cache's ``scale * 127`` in float64
+            gives its very scale again: 24 bits times 7 bits fit into 53, so ``/ 127`` is exact.
         target: what will read the model.
         options: placement choices.
+        weights: ranges of weights by tensor name that shall hold instead of their largest magnitudes.
 
     Raises:
         ModelError: the model holds Q/DQ already, a weight is not finite, or its opset is too old for Q/DQ and
@@ -75,9 +83,12 @@ def quantize_model(
     raised, reason = _raised(model, options)
     network = analyse(raised)
     plan = plan_quantization(network, ranges, target, options, _unreadable(raised, network))
-    written, dead = write_qdq(raised, network, plan)
+    weights = weights or {}
+    written, dead = write_qdq(raised, network, plan, weights)
     opset = (before, opset_of(written))
-    return QdqResult(written, plan, notes_of(plan, network, ranges, dead, opset=opset, fallback=reason), dead, opset)
+    notes = notes_of(plan, network, ranges, dead, opset=opset, fallback=reason)
+    given = tuple(item.tensor for item in plan.weights if item.tensor in weights)
+    return QdqResult(written, plan, notes, dead, opset, given)
 
 
 def _raised(model: onnx.ModelProto, options: PlacementOptions) -> tuple[onnx.ModelProto, str]:
@@ -104,7 +115,7 @@ def _unreadable(model: onnx.ModelProto, network: Network) -> frozenset[str]:
 
 
 def write_qdq(
-    model: onnx.ModelProto, network: Network, plan: QuantizationPlan
+    model: onnx.ModelProto, network: Network, plan: QuantizationPlan, weights: Mapping[str, WeightRange] = NO_WEIGHTS
 ) -> tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]:
     """Insert a plan's pairs into a copy of the model.
 
@@ -112,6 +123,7 @@ def write_qdq(
         model: the model the network was analysed from.
         network: its analysis.
         plan: made from that network.
+        weights: ranges of weights that shall hold instead of their largest magnitudes; others' are computed.
 
     Returns:
         The new model, and the dead channels by weight.
@@ -125,10 +137,33 @@ def write_qdq(
         writer.add(pair, scale_from_amax(pair.amax, pair.elem_type), None)
     for weight in plan.weights:
         amax = _amax(weight, reader)
-        writer.add(weight, scale_from_amax(amax, weight.elem_type), weight.axis)
+        chosen = given_amax(amax, weights[weight.tensor]) if weight.tensor in weights else amax
+        writer.add(weight, scale_from_amax(chosen, weight.elem_type), weight.axis)
         dead = tuple(int(index) for index in np.flatnonzero(amax == 0))
         writer.dead.update({weight.tensor: dead} if dead else {})
     return writer.assemble(model), writer.dead
+
+
+def given_amax(observed: NDArray[np.float64], given: WeightRange) -> NDArray[np.float64]:
+    """Carry a weight's given ranges over to the weight of this model.
+
+    Where the two weights differ, as by a folded batch normalisation, each channel keeps its share of the largest
+    magnitude: folding scales both by the same factor.
+
+    Args:
+        observed: largest magnitudes of this model's weight, ``[C]`` or 0-d.
+        given: ranges from elsewhere.
+
+    Returns:
+        amax, shape of ``observed``; ``observed`` itself where the shapes differ or the given weight is not known.
+    """
+    before = given.observed
+    if before is None or before.shape != observed.shape or given.scales.shape != observed.shape:
+        return observed
+    amax = np.asarray(given.scales * QUANT_MAX)
+    alive = before > 0
+    folded = np.where(alive, observed * amax / np.where(alive, before, 1.0), observed)
+    return np.asarray(np.where(before == observed, amax, folded))
 
 
 def _amax(weight: WeightQuantizer, reader: ConstantReader) -> NDArray[np.float64]:
@@ -232,13 +267,4 @@ def activation_ranges(model: onnx.ModelProto) -> dict[str, float]:
 
     ``quantize_model`` on the float model with these ranges gives the same scales again, to the bit.
     """
-    network = analyse(model)
-    reader = ConstantReader(model, network)
-    found: dict[str, float] = {}
-    for index in network.order:
-        node = network.nodes[index]
-        if is_standard(node, "QuantizeLinear") and node.inputs[0] not in network.constants:
-            scale = reader.scalar(node.inputs[1])
-            if scale is not None:
-                found[node.inputs[0]] = scale * QUANT_MAX
-    return found
+    return {item.name: item.amax for item in read_qdq(model, "model")}

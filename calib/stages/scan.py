@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calib.core.scores import Counts, ScoreSettings, make_columns
+from calib.core.scores import Counts, ReducedLuma, ScoreSettings, make_columns
 from calib.errors import ImageError
 from calib.types.data import Dataset, ImageRecord, Preprocess
 from calib.types.scores import ScoreTable
 
 NAMED_FAILURES = 100
+HANDFUL = 8
+"""Images a task: waking a thread for each would cost more than it balances."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,13 @@ class ScanImage:
     """An image as a scan needs it.
 
     Attributes:
-        luma: uint8 ``[H, W]``, BT.601.
+        luma: BT.601 at the working size.
         ids: unsigned ``[H, W]`` train ids, void where none; None without a label.
         foreign: label pixels with values outside the class table.
         sha256: hex digest of the image file's bytes.
     """
 
-    luma: NDArray[np.uint8]
+    luma: ReducedLuma
     ids: NDArray[Any] | None
     foreign: int
     sha256: str
@@ -92,13 +94,13 @@ class PartialScan:
         records: what is scored.
         plan: settings and classes.
         counts: filled by the workers, a row a record.
-        answers: the digest of each image, or why it could not be scored.
+        answers: for each handful of images, the digest of each, or why it could not be scored.
     """
 
     records: Sequence[ImageRecord]
     plan: ScanPlan
     counts: Counts
-    answers: Sequence[Future[str | ImageError]]
+    answers: Sequence[Future[list[str | ImageError]]]
 
     def finish(self, stamps: Mapping[str, tuple[Stamp, Stamp]]) -> tuple[ScoreTable, list[Failure]]:
         """Wait for the images.
@@ -109,7 +111,7 @@ class PartialScan:
         Returns:
             The table of those that could be scored, and the failures, both in the order of the records.
         """
-        digests = [future.result() for future in self.answers]
+        digests = [digest for future in self.answers for digest in future.result()]
         good = [row for row, digest in enumerate(digests) if isinstance(digest, str)]
         failures = [
             Failure(self.records[row].key, digest)
@@ -134,7 +136,7 @@ def start_part(
         records: what to score.
         source: reads them.
         plan: settings and classes.
-        pool: runs one image a task in threads; the answer does not depend on their number.
+        pool: runs a handful of images a task in threads; the answer does not depend on their number.
         done: called after each image, from several threads.
     """
     counts = Counts(len(records), len(plan.class_names))
@@ -150,7 +152,12 @@ def start_part(
         counts.foreign[row] = image.foreign
         return image.sha256
 
-    return PartialScan(records, plan, counts, [pool.submit(score, row) for row in range(len(records))])
+    def score_handful(rows: range) -> list[str | ImageError]:
+        return [score(row) for row in rows]
+
+    starts = range(0, len(records), HANDFUL)
+    handfuls = [range(start, min(start + HANDFUL, len(records))) for start in starts]
+    return PartialScan(records, plan, counts, [pool.submit(score_handful, rows) for rows in handfuls])
 
 
 def _describe_files(records: Sequence[ImageRecord], stamps: Sequence[tuple[Stamp, Stamp]]) -> dict[str, NDArray[Any]]:

@@ -6,7 +6,6 @@ the largest magnitude; candidates from 128 bins on.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -122,9 +121,3 @@ def samples(kind: str, size: int, seed: int) -> NDArray[np.float32]:
 
 
 KINDS = ("laplace", "half-normal", "relu", "bimodal", "outlier", "student", "sparse", "few values", "uniform")
-
-
-def ties(values: NDArray[np.float64]) -> bool:
-    """Whether the smallest of the values is not clearly the only one."""
-    low = np.sort(values[np.isfinite(values)])
-    return bool(low.size > 1 and math.isclose(low[0], low[1], rel_tol=1e-9, abs_tol=1e-12))

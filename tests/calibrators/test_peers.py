@@ -156,12 +156,15 @@ def test_never_observed_differs_from_dead_and_from_constant() -> None:
         assert calibrator(never).amax == calibrator(dead).amax == 0.0
 
 
-@pytest.fixture(scope="module")
-def modelopt() -> Any:
+@pytest.fixture
+def modelopt(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """ModelOpt's calibrator, its squared error mended: 0.47 passes the bit width where a bias is expected."""
     pytest.importorskip("modelopt", reason="NVIDIA ModelOpt is the second opinion; install the extra `modelopt`")
-    from modelopt.torch.quantization.calib.histogram import HistogramCalibrator
+    from modelopt.torch.quantization.calib import histogram
 
-    return HistogramCalibrator
+    quantize = histogram.fake_tensor_quant
+    monkeypatch.setattr(histogram, "fake_tensor_quant", lambda x, amax, *rest: quantize(x, amax, None, *rest))
+    return histogram.HistogramCalibrator
 
 
 @pytest.mark.filterwarnings("default")

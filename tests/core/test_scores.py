@@ -29,7 +29,8 @@ SETTINGS = ScoreSettings()
 def score(luma, ids=None, classes=0, preprocess=None, chosen=SETTINGS):
     """The columns of one picture, first row taken."""
     counts = Counts(1, classes)
-    counts.add_image(0, np.ascontiguousarray(luma, np.uint8), ids, chosen, preprocess)
+    reduced = reduce_luma(np.ascontiguousarray(luma, np.uint8), chosen.working_pixels)
+    counts.add_image(0, reduced, ids, chosen, preprocess)
     return {name: column[0] for name, column in make_columns(counts, chosen).items()}
 
 
@@ -232,7 +233,9 @@ def test_pictures_are_reduced_to_the_working_size(size, shift):
 def test_reducing_averages_whole_blocks():
     luma = np.random.default_rng(0).integers(0, 256, (10, 13)).astype(np.uint8)
     expected = luma[:8, :12].reshape(2, 4, 3, 4).mean(axis=(1, 3))
-    np.testing.assert_allclose(reduce_luma(luma, 2), expected, atol=0.51)
+    reduced = reduce_luma(luma, 9)
+    assert (reduced.size, reduced.shift) == ((10, 13), 2)
+    np.testing.assert_allclose(reduced.pixels, expected, atol=0.51)
 
 
 def noise(mean, deviation, seed=0):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from calib.cli.cache import app
 from calib.core.cachelook import input_fingerprint
 from calib.errors import FormatError
-from calib.jobs.cache_show import as_text, describe, load_cache
+from calib.jobs.cache.show import as_text, describe, load_cache
 
 CLEAN = {"unnamed", "dead", "nonfinite", "negative", "duplicates"}
 

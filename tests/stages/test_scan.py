@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from calib.core.scores import ScoreSettings
+from calib.core.scores import ScoreSettings, reduce_luma
 from calib.errors import ImageError
 from calib.stages.scan import (
     Failure,
@@ -44,7 +44,8 @@ class ArraySource:
             raise error(record.key)
         rng = np.random.default_rng(int(record.key.removesuffix(".png")))
         ids = rng.integers(0, 3, (20, 24)).astype(np.uint8)
-        return ScanImage(rng.integers(0, 256, (20, 24)).astype(np.uint8), ids, int((ids == 2).sum()), "ab" * 32)
+        luma = reduce_luma(rng.integers(0, 256, (20, 24)).astype(np.uint8), 1 << 17)
+        return ScanImage(luma, ids, int((ids == 2).sum()), "ab" * 32)
 
 
 def records(count):

@@ -22,7 +22,8 @@ from calib.edges.provenance import model_digest
 from calib.edges.runners.callables import CallableRunner, is_module
 from calib.edges.runners.ort import OrtRunner, Provider
 from calib.errors import MissingLibraryError, ModelError, UsageError
-from calib.stages.inputs import InputBinding, batch_length, bind_inputs
+from calib.stages.batches import batch_length
+from calib.stages.inputs import InputBinding, bind_inputs
 from calib.types.data import Dataset, Preprocess
 from calib.types.runner import Feeds, Runner
 
@@ -113,7 +114,7 @@ def _load_onnx(
 ) -> Loaded:
     network = analyse(model)
     bindings = bind_inputs(network, dataset.preprocess, _own_inputs(network, dataset), source.address)
-    rows, _ = batch_length(network, 1)
+    rows, _ = batch_length(bindings, 1)
     runner = OrtRunner(model, source.address, provider, optimize=numerics == "int8")
     return Loaded(source, runner, bindings, network.outputs, output_makers(network), rows, is_quantized(model), digest)
 

@@ -1,6 +1,12 @@
 """Data manifests and lists: from YAML, CSV, JSON lines, Parquet or COCO JSON to a ``Dataset``."""
 
-from calib.edges.manifest.loading import find_manifest, list_splits, load_dataset, shipped_manifests
+from calib.edges.manifest.loading import (
+    find_manifest,
+    list_splits,
+    load_dataset,
+    shipped_manifests,
+    stated_preprocess,
+)
 from calib.edges.manifest.preprocessing import parse_preprocess, require_preprocess
 
 __all__ = [
@@ -10,4 +16,5 @@ __all__ = [
     "parse_preprocess",
     "require_preprocess",
     "shipped_manifests",
+    "stated_preprocess",
 ]

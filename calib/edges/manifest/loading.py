@@ -68,6 +68,23 @@ def list_splits(path: str) -> tuple[str, ...]:
     return (Path(manifest).stem,) if read is None else tuple(read[1].splits)
 
 
+def stated_preprocess(path: str, preprocess: str | None = None) -> Preprocess | None:
+    """Read the preprocessing that a manifest states, without looking for its images; None for a list of images.
+
+    Args:
+        path: as for :func:`load_dataset`.
+        preprocess: ``--preprocess``; it overrides what the manifest states, key by key.
+
+    Raises:
+        ManifestError: the manifest is wrong.
+        UsageError: a malformed ``preprocess``.
+    """
+    read = read_model(path)
+    if read is None:
+        return None if preprocess is None else parse_preprocess(preprocess)
+    return _merge_preprocess(*read, preprocess)
+
+
 def shipped_manifests() -> dict[str, str]:
     """Names and paths of the manifests that come with the package."""
     package = Path(calib.__file__).parent

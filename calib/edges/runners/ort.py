@@ -104,6 +104,16 @@ def _as_array(value: Any) -> NDArray[Any]:
     return array
 
 
+def require_provider(provider: Provider) -> None:
+    """Check that the installed ONNX Runtime can run networks there at all.
+
+    Raises:
+        MissingLibraryError: ONNX Runtime is not installed.
+        UsageError: it lacks the provider.
+    """
+    _check_provider(_import_runtime(), provider)
+
+
 def _import_runtime() -> Any:
     try:
         import onnxruntime

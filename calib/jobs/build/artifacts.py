@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 
+from calib.core.plan import Target
 from calib.core.statfile import pack
 from calib.core.trtcache import render
 from calib.edges.builddir import RELEASE, STATISTICS, BuildFolder
@@ -85,7 +86,9 @@ def write_variants(
             if source.file_name:
                 written += _save(folder.path / source.file_name, source.model, f"the {source.tag} float network")
             for calibrator in source.calibrators:
-                variant, cache = _quantized(item, calibrator, request)
+                variant, cache = make_variant(
+                    item, calibrator, request.trt_version, request.cache_algorithm, request.target
+                )
                 if not variants:
                     written.append(_write(folder, RELEASE, cache, RELEASE_PURPOSE + _belongs(source)))
                 variants.append(variant)
@@ -102,13 +105,16 @@ def _belongs(source: Source) -> str:
     return f"; belongs to {source.file_name}" if source.file_name else ""
 
 
-def _quantized(item: Calibrated, calibrator: BoundCalibrator, request: BuildRequest) -> tuple[Variant, bytes]:
+def make_variant(
+    item: Calibrated, calibrator: BoundCalibrator, trt_version: str, cache_algorithm: str, target: Target
+) -> tuple[Variant, bytes]:
+    """Make what one calibrator gives: its Q/DQ network, and the bytes of its cache."""
     statistics, ranges = item.collected.statistics, item.ranges[calibrator.label]
     unseen = [name for name, seen in statistics.items() if not seen.count]
     entries, coverage = cache_entries(item.source.network, ranges, unseen)
-    cache = render(entries, request.trt_version, request.cache_algorithm).render()
+    cache = render(entries, trt_version, cache_algorithm).render()
     amax = {name: found.amax for name, found in ranges.items() if statistics[name].count}
-    return Variant(calibrator, ranges, coverage, quantize_model(item.source.model, amax, request.target)), cache
+    return Variant(calibrator, ranges, coverage, quantize_model(item.source.model, amax, target)), cache
 
 
 def write_records(folder: BuildFolder, calibrated: Sequence[Calibrated], choice: Choice) -> list[Written]:

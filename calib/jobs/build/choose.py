@@ -70,9 +70,8 @@ def choose_images(request: BuildRequest, dataset: Dataset, folder: BuildFolder, 
         ImageError: images that cannot be used; all are named.
         LeakError: a chosen image occurs in the evaluation split.
     """
-    registry = all_samplers()
-    specs = [parse_spec(text) for text in request.samplers]
-    described = tuple(_described(spec, registry) for spec in specs)
+    registry, specs = all_samplers(), [parse_spec(text) for text in request.samplers]
+    described = describe_samplers(request)
     scanned = scan(dataset, folder.partial / "index.parquet", progress=progress, workers=request.workers)
     table = scanned.table
     wanted = auto_limit(len(table)) if request.num_images == "auto" else request.num_images
@@ -90,6 +89,16 @@ def choose_images(request: BuildRequest, dataset: Dataset, folder: BuildFolder, 
 def auto_limit(population: int) -> int:
     """Most images that ``--num-images auto`` takes: half of the split, so that a sampler still has a choice."""
     return min(max(population // 2, min(population, 64)), MOST)
+
+
+def describe_samplers(request: BuildRequest) -> tuple[Mapping[str, Any], ...]:
+    """Each sampler's spec with all its parameters.
+
+    Raises:
+        UsageError: an unknown sampler or argument.
+    """
+    registry = all_samplers()
+    return tuple(_described(parse_spec(text), registry) for text in request.samplers)
 
 
 def _described(spec: PluginSpec, registry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from calib.core.scoretable import full_column
 from calib.edges.builddir import RELEASE
 from calib.edges.images import read_picture
 from calib.edges.report.filling import amount_section, distributions_of, placement_section, tensor_rows
+from calib.edges.report.formatting import listed, plural
 from calib.edges.report.model import (
     BuildReport,
     Command,
@@ -143,8 +144,8 @@ def _clipping(facts: BuildFacts) -> Iterator[Notice]:
     for variant in facts.variants:
         heavy = [name for name, item in variant.ranges.items() if item.clipped > HEAVY_CLIPPING]
         if heavy:
-            title = f"{variant.calibrator.label} clips more than {HEAVY_CLIPPING:.0%} of {len(heavy)} tensors"
-            yield Notice("warning", f"{title}: {_few(heavy)}", "Compare it with the others on data.", "ranges")
+            title = f"{variant.calibrator.label} clips more than {HEAVY_CLIPPING:.0%} of {plural(len(heavy), 'tensor')}"
+            yield Notice("warning", f"{title}: {listed(heavy)}", "Compare it with the others on data.", "ranges")
 
 
 def _commands(facts: BuildFacts) -> Iterator[Command]:
@@ -189,11 +190,6 @@ def placement_summary(variant: Variant) -> str:
     reasons = Counter(item.reason for item in plan.with_status("float"))
     why = ", ".join(f"{count} {REASONS[reason]}" for reason, count in reasons.most_common(3))
     return f"{counts['int8']} operators in INT8, {counts['fused']} fused into them, {counts['float']} in float ({why})"
-
-
-def _few(names: Sequence[str], limit: int = 3) -> str:
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown}, … ({len(names) - limit} more)"
 
 
 def provenance_groups(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:

@@ -89,12 +89,19 @@ def collection_fingerprint(
         "num_images": request.num_images,
         "evaluation_split": request.evaluation_split,
         "seed": request.seed,
-        "preprocess": None if dataset.preprocess is None else _plain(dataset.preprocess),
-        "inputs": {name: _plain(item) for name, item in dataset.inputs.items()},
+        **describe_inputs(dataset),
         "provider": request.provider,
         "batch_size": request.batch_size,
         "non_finite": request.non_finite,
         "versions": dict(versions),
+    }
+
+
+def describe_inputs(dataset: Dataset) -> dict[str, Any]:
+    """How pixels become network inputs, as JSON values: ``preprocess`` and ``inputs``."""
+    return {
+        "preprocess": None if dataset.preprocess is None else _plain(dataset.preprocess),
+        "inputs": {name: _plain(item) for name, item in dataset.inputs.items()},
     }
 
 

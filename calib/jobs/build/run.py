@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calib.core.expose import expose
+from calib.core.attestation import make_statement
+from calib.core.gate.provenance import SCHEMA
 from calib.core.graph import Network, analyse
 from calib.core.plugins import parse_spec
-from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, BuildFolder
+from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
 from calib.edges.feeds import FeedReader
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset, require_preprocess
 from calib.edges.models import load_model
 from calib.edges.plugins import all_calibrators
-from calib.edges.provenance import host, library_versions, model_digest, now
+from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
 from calib.edges.report.page import render_build_report
-from calib.edges.runners.ort import OrtRunner
+from calib.edges.runners.ort import require_provider
 from calib.jobs.build.artifacts import (
     Calibrated,
     Variant,
@@ -28,20 +29,21 @@ from calib.jobs.build.artifacts import (
     write_records,
     write_variants,
 )
-from calib.jobs.build.choose import Choice, choose_images
+from calib.jobs.build.choose import Choice, choose_images, describe_samplers
+from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
 from calib.jobs.build.sources import Source, make_sources
 from calib.stages.amount import Settling, follow, image_counts
+from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
-from calib.stages.derive import ObservationPlan, plan_observations
-from calib.stages.inputs import InputBinding, batch_length, bind_inputs
+from calib.stages.inputs import InputBinding, bind_inputs
+from calib.stages.placement import refuse_quantized
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
 from calib.types.progress import Progress
 from calib.types.statistics import DynamicRange
 
-SCHEMA = 1
 Ranges = Mapping[str, Mapping[str, DynamicRange]]
 
 
@@ -86,9 +88,8 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     model = load_model(request.model)
     network = analyse(model)
     dataset = load_dataset(request.data, request.split, request.root, request.preprocess)
-    if _needs_preprocess(network, dataset):
-        require_preprocess(dataset)
-    bindings = bind_inputs(network, dataset.preprocess, dataset.inputs, request.model.name)
+    bindings = _bind(network, dataset, request.model.name)
+    batch_length(bindings, request.batch_size)
     folder = BuildFolder(request.output)
     versions = library_versions()
     collection = collection_fingerprint(request, dataset, model_digest(request.model), versions)
@@ -96,6 +97,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     finished = folder.finished(fingerprint)
     if finished is not None:
         return BuildResult(folder.path, finished, reused=True)
+    _try_out(request, dataset, network, bindings)
     if folder.begin(collection):
         progress.note(f"going on with the build that was interrupted in {folder.path}")
     choice = choose_images(request, dataset, folder, progress)
@@ -104,12 +106,23 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     return job.write(*job.calibrate(), fingerprint, started)
 
 
+def _try_out(request: BuildRequest, dataset: Dataset, network: Network, bindings: Sequence[InputBinding]) -> None:
+    """Find out before the work begins what would end it: samplers, runtime, network, inputs."""
+    describe_samplers(request)
+    require_provider(request.provider)
+    refuse_quantized(network)
+    FeedReader(dataset, bindings).load(dataset.records[0].key)
+
+
 def _calibrator_specs(request: BuildRequest) -> list[Any]:
     return [parse_spec(text) for text in request.calibrators or all_calibrators()]
 
 
-def _needs_preprocess(network: Network, dataset: Dataset) -> bool:
-    return any(tensor.name not in dataset.inputs for tensor in network.inputs)
+def _bind(network: Network, dataset: Dataset, place: str) -> tuple[InputBinding, ...]:
+    files = {name for record in dataset.records for name in record.inputs}
+    if any(tensor.name not in dataset.inputs and tensor.name not in files for tensor in network.inputs):
+        require_preprocess(dataset)
+    return bind_inputs(network, dataset.preprocess, dataset.inputs, place, files)
 
 
 @dataclass(frozen=True)
@@ -171,19 +184,15 @@ class _Job:
         return Calibrated(source, collected, calibrate(collected.statistics, source.calibrators, self.workers))
 
     def _collector(self, source: Source) -> Collector:
-        plan = plan_observations(source.network)
-        runner = self._runner(source, plan)
-        others = set(runner.outputs) - set(runner.float_outputs)
-        if others:  # types behind custom operators, which only the runtime knows
-            plan = plan_observations(source.network, others)
-            runner = self._runner(source, plan)
-        rows, fill = batch_length(source.network, self.request.batch_size)
-        load = FeedReader(self.dataset, self.bindings).load
-        return Collector(source.network, plan, runner, load, rows=rows, fill=fill, non_finite=self.request.non_finite)
-
-    def _runner(self, source: Source, plan: ObservationPlan) -> OrtRunner:
-        names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
-        return OrtRunner(expose(source.model, names), self.request.model.name, self.request.provider)
+        return make_collector(
+            source,
+            self.dataset,
+            self.bindings,
+            place=self.request.model.name,
+            provider=self.request.provider,
+            batch_size=self.request.batch_size,
+            non_finite=self.request.non_finite,
+        )
 
     def write(
         self,
@@ -213,7 +222,10 @@ class _Job:
         written.append(describe_file(report, "the report to look at"))
         document["outputs"] = {item.name: item.sha256 for item in written}
         document["times"] = {"started": started, "finished": now()}
-        write_atomic(self.folder.path / PROVENANCE, json_bytes(document))
+        provenance = json_bytes(document)
+        statement = make_statement(document, {PROVENANCE: sha256_bytes(provenance)})
+        write_atomic(self.folder.path / STATEMENT, json_bytes(statement))
+        write_atomic(self.folder.path / PROVENANCE, provenance)
         self.folder.end()
         return BuildResult(self.folder.path, document, reused=False, variants=variants)
 

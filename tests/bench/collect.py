@@ -1,6 +1,6 @@
 """Collecting and calibrating against the bare forward passes of the float network, in one run.
 
-    python benchmarks/collect.py MODEL.onnx --data MANIFEST --split S [--images N] [--workers N]
+    python tests/bench/collect.py MODEL.onnx --data MANIFEST --split S [--images N] [--workers N]
 
 Prints milliseconds an image and their ratio to the bare forward: the runtime's own default (all threads on one image),
 inputs ready in memory, nothing exposed. Collecting reads and preprocesses the images; calibrating asks every built-in

@@ -1,6 +1,6 @@
 """Train the demo's network on the demo's scenes and export it to ONNX.
 
-    python training/demo_network.py --output calib/demo/network.onnx
+    python tests/demo/train_network.py --output calib/demo/network.onnx
 
 Needs torch besides the package's own libraries. The network is MobileNet-like on purpose (depthwise convolutions,
 linear bottlenecks, squeeze and excitation, hard-swish, resize and concat): what is hard to quantize in real ones.
@@ -19,9 +19,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import torch  # noqa: TID253 - this script is about torch
-from torch import Tensor, nn  # noqa: TID253
-from torch.nn import functional as fn  # noqa: TID253
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 

@@ -1,0 +1,97 @@
+"""``calib cache lint``: what is wrong with a file of ranges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from calib.core.formats import trt_cache
+from calib.core.formats.registry import QDQ, detect, read_table
+from calib.core.graph import analyse
+from calib.core.printable import printable
+from calib.core.trtcache import CalibrationCache, parse
+from calib.edges.manifest import parse_preprocess, stated_preprocess
+from calib.edges.models import load_model
+from calib.edges.tables import read_range_file
+from calib.stages.qdqread import read_qdq
+from calib.stages.rangelint import Finding, LintReport, lint_table
+from calib.types.data import Preprocess
+from calib.types.rangetable import RangeTable
+
+SHOWN = 8
+"""Names that the text lists of a finding; ``--json`` holds all."""
+
+
+def lint(path: str, model: Path | None = None, preprocess: str | None = None, data: str | None = None) -> LintReport:
+    """Lint a file of ranges.
+
+    Args:
+        path: the file, in any format.
+        model: ONNX file of the network that it should belong to.
+        preprocess: how pictures become network input: a spec or a YAML file.
+        data: manifest that states it.
+
+    Raises:
+        CalibError: a file cannot be read.
+    """
+    table, cache = _load(path)
+    network = None if model is None else analyse(load_model(model))
+    return lint_table(table, cache, network, _declared(preprocess, data))
+
+
+def _load(path: str) -> tuple[RangeTable, CalibrationCache | None]:
+    content = read_range_file(path)
+    key = detect(content, path)
+    if key == trt_cache.KEY:
+        cache = parse(content, path)
+        return trt_cache.table_of(cache, path), cache
+    return (read_qdq(load_model(path), path) if key == QDQ else read_table(content, path, key)), None
+
+
+def _declared(preprocess: str | None, data: str | None) -> Preprocess | None:
+    if data is not None:
+        return stated_preprocess(data, preprocess)
+    return None if preprocess is None else parse_preprocess(preprocess)
+
+
+def document_of(path: str, report: LintReport) -> dict[str, Any]:
+    """Describe the findings as one JSON document."""
+    return {
+        "schema": 1,
+        "file": path,
+        "passed": not report.failed,
+        "inputs": [{"name": printable(item.name), "amax": item.amax, **asdict(found)} for item, found in report.inputs],
+        "counts": _counts(report.findings),
+        "findings": [
+            {
+                "code": item.code,
+                "severity": item.severity,
+                "text": printable(item.text),
+                "remedy": item.remedy,
+                "tensors": [printable(name) for name in item.names],
+            }
+            for item in report.findings
+        ],
+    }
+
+
+def _counts(findings: Sequence[Finding]) -> Mapping[str, int]:
+    counts = Counter(item.severity for item in findings)
+    return {severity: counts[severity] for severity in ("error", "warning", "note")}
+
+
+def as_text(path: str, report: LintReport) -> str:
+    """Lay the findings out for people."""
+    lines: list[str] = []
+    for item in report.findings:
+        lines.append(f"{item.severity:<8} {item.text}  [{item.code}]")
+        if item.names and item.names[0] not in item.text:
+            more = f", … ({len(item.names) - SHOWN} more; --json lists all)" if len(item.names) > SHOWN else ""
+            lines.append(f"           {', '.join(item.names[:SHOWN])}{more}")
+        if item.remedy:
+            lines.append(f"           remedy: {item.remedy}")
+    counts = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in _counts(report.findings).items())
+    return "\n".join(printable(line) for line in (*lines, f"{path}: {counts}"))

@@ -1,0 +1,264 @@
+"""Make every file that follows from the statistics once more, and compare.
+
+Calibrators, cache and Q/DQ writer are pure, so a scale that was edited shows even where every recorded hash was edited
+along with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from calib.core.gate.consistency import (
+    cache_difference,
+    image_disagreements,
+    ranges_difference,
+    statistics_problems,
+)
+from calib.core.gate.provenance import REBUILD
+from calib.core.plugins import parse_spec
+from calib.core.statfile import unpack
+from calib.core.trtcache import CalibrationCache, parse
+from calib.edges.builddir import RELEASE, STATISTICS
+from calib.edges.models import load_model
+from calib.edges.plugins import all_calibrators
+from calib.edges.progress import SilentProgress
+from calib.errors import CalibError, FormatError
+from calib.jobs.build.artifacts import SELECTION, Calibrated, json_bytes, make_variant
+from calib.jobs.build.sources import Source, make_sources
+from calib.jobs.sample import read_selection
+from calib.jobs.verify.subject import Subject
+from calib.stages.cachefile import Coverage
+from calib.stages.collect import Collected
+from calib.stages.qdq import activation_ranges
+from calib.stages.ranges import BoundCalibrator, bind_calibrators, calibrate
+from calib.stages.rangesfile import ranges_document
+from calib.types.gate import Check, few
+from calib.types.statistics import TensorStatistics
+
+OTHER_VERSION = "verify with the calib that built it (see `versions`), or build again with this one"
+UNREADABLE = (OSError, ValueError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What the statistics give.
+
+    Attributes:
+        checks: one a file, and those of the statistics themselves.
+        calibrated: networks with their statistics and ranges; empty where they could not be recomputed.
+    """
+
+    checks: Sequence[Check]
+    calibrated: Sequence[Calibrated] = ()
+
+
+def check_derivation(subject: Subject, workers: int) -> Derived:
+    """Recompute ranges, caches and Q/DQ networks from ``statistics.npz`` and compare them with the files."""
+    try:
+        calibrators = _calibrators(subject)
+        sources = make_sources(subject.model, subject.network, calibrators, SilentProgress())
+    except CalibError as error:
+        return Derived([Check("calibrators", "fail", f"{error.place}: {error.got}", error.remedy)])
+    checks = list(_check_parameters(subject, calibrators))
+    calibrated = []
+    for place, source in enumerate(sources):
+        infix = f".{source.tag}" if place else ""
+        found = _Recomputation(subject, source, infix, workers)
+        checks += found.checks()
+        calibrated += [found.calibrated] if found.calibrated else []
+    checks += [_check_images(subject), _check_release(subject)]
+    return Derived(checks, calibrated)
+
+
+def _calibrators(subject: Subject) -> tuple[BoundCalibrator, ...]:
+    return bind_calibrators([parse_spec(item["spec"]) for item in subject.provenance["calibrators"]], all_calibrators())
+
+
+def _check_parameters(subject: Subject, calibrators: Sequence[BoundCalibrator]) -> Iterator[Check]:
+    recorded = subject.provenance["calibrators"]
+    bound = [{"name": item.label, "spec": str(item.spec), "parameters": dict(item.arguments)} for item in calibrators]
+    differing = [
+        entry["name"] for entry, now in zip(recorded, json.loads(json.dumps(bound)), strict=True) if entry != now
+    ]
+    if differing:
+        yield Check("calibrators", "fail", f"recorded with other parameters: {few(differing)}", OTHER_VERSION)
+
+
+class _Recomputation:
+    """Everything that follows from the statistics of one network.
+
+    Args:
+        subject: the folder.
+        source: the network and the calibrators that worked on it.
+        infix: part of the file names of all networks but the first.
+        workers: threads.
+    """
+
+    def __init__(self, subject: Subject, source: Source, infix: str, workers: int) -> None:
+        self._subject, self._source, self._infix, self._workers = subject, source, infix, workers
+        self._statistics_name = STATISTICS.replace(".npz", f"{infix}.npz")
+        self.calibrated: Calibrated | None = None
+
+    def checks(self) -> Iterator[Check]:
+        """Compare file by file; where the statistics are unsound, nothing that rests on them is looked at."""
+        statistics, check = self._statistics()
+        yield check
+        if check.status != "pass":
+            yield Check("ranges", "skip", f"cannot be recomputed: see {check.name}")
+            return
+        try:
+            ranges = calibrate(statistics, self._source.calibrators, self._workers)
+        except (CalibError, ArithmeticError, ValueError, IndexError) as error:
+            yield Check(self._statistics_name, "fail", f"no ranges can be computed: {error}", REBUILD)
+            return
+        self.calibrated = Calibrated(self._source, Collected(frozenset(), statistics), ranges)
+        yield self._check_ranges(self.calibrated)
+        yield from self._check_float_network()
+        for calibrator in self._source.calibrators:
+            yield from self._check_variant(self.calibrated, calibrator)
+
+    def _statistics(self) -> tuple[Mapping[str, TensorStatistics], Check]:
+        name = self._statistics_name
+        try:
+            statistics, about = unpack((self._subject.folder / name).read_bytes(), name)
+        except (FormatError, OSError) as error:
+            return {}, Check(name, "fail", f"cannot be read: {_reason(error)}", REBUILD)
+        problems = statistics_problems(statistics, self._source.network)
+        images = about.get("images")
+        if images != self._subject.provenance["images"]:
+            problems.append("were collected on other images than provenance.json names")
+        if problems:
+            return statistics, Check(name, "fail", "; ".join(problems), REBUILD)
+        return statistics, Check(name, "pass", f"{len(statistics)} tensors, of this network and these images")
+
+    def _check_ranges(self, calibrated: Calibrated) -> Check:
+        name = f"ranges{self._infix}.json"
+        statistics = calibrated.collected.statistics
+        wanted = ranges_document(self._source.network, statistics, calibrated.ranges, self._source.calibrators)
+        try:
+            data = (self._subject.folder / name).read_bytes()
+            differences = [] if data == json_bytes(wanted) else ranges_difference(json.loads(data), wanted)
+        except UNREADABLE as error:
+            return Check(name, "fail", f"cannot be read: {_reason(error)}", REBUILD)
+        if data != json_bytes(wanted) and not differences:
+            differences = ["the same ranges in other bytes"]
+        return _compared(name, differences, "what the statistics give, exactly")
+
+    def _check_float_network(self) -> Iterator[Check]:
+        name = self._source.file_name
+        if name and self._subject.same_model:
+            yield _check_network(self._subject.folder / name, self._source.model, "the equalized network")
+
+    def _check_variant(self, calibrated: Calibrated, calibrator: BoundCalibrator) -> Iterator[Check]:
+        request, label = self._subject.request, calibrator.label
+        try:
+            variant, cache = make_variant(
+                calibrated, calibrator, request["trt_version"], request["cache_algorithm"], request["target"]
+            )
+        except CalibError as error:
+            yield Check(label, "fail", f"cannot be made again: {error.got}", error.remedy)
+            return
+        yield _check_cache(self._subject.folder / f"{label}.cache", parse(cache))
+        if label == self._subject.labels[0]:
+            yield _check_coverage(variant.coverage)
+        if self._subject.same_model:
+            yield _check_network(self._subject.folder / f"{label}.qdq.onnx", variant.quantized.model, "Q/DQ network")
+        else:
+            yield Check(f"{label}.qdq.onnx", "skip", "needs the network it was built from")
+
+
+def _check_cache(path: Path, expected: CalibrationCache) -> Check:
+    try:
+        stored = parse(path.read_bytes(), path.name)
+    except (FormatError, OSError) as error:
+        return Check(path.name, "fail", f"cannot be read: {_reason(error)}", REBUILD)
+    return _compared(path.name, cache_difference(stored, expected), f"{len(expected.entries)} scales")
+
+
+def _check_coverage(coverage: Coverage) -> Check:
+    """Say which float activations of the network have no scale; TensorRT runs the layers around these in float."""
+    missing = coverage.never_observed
+    if missing:
+        detail = f"{len(missing)} tensors were never observed and have no scale: {few(missing)}"
+        return Check("coverage", "note", detail, "calibrate on images that reach these branches, or accept float there")
+    return Check("coverage", "pass", f"all {len(coverage.covered)} float tensors of the network have a scale")
+
+
+def _check_network(path: Path, expected: onnx.ModelProto, what: str) -> Check:
+    try:
+        stored = load_model(path)
+    except CalibError as error:
+        return Check(path.name, "fail", f"cannot be read: {error.got}", REBUILD)
+    if _parts(stored) == _parts(expected):
+        return Check(path.name, "pass", f"{what}, as ranges and weights give it")
+    detail = f"not what ranges and weights give: {_network_difference(stored, expected)}"
+    return Check(path.name, "fail", detail, REBUILD)
+
+
+def _parts(model: onnx.ModelProto) -> list[bytes]:
+    """A network's content in comparable form, wherever its weights were stored."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for tensor in bare.graph.initializer:
+        tensor.ClearField("data_location")
+    weights = [tensor.SerializeToString(deterministic=True) for tensor in bare.graph.initializer]
+    del bare.graph.initializer[:]
+    return [bare.SerializeToString(deterministic=True), *weights]
+
+
+def _network_difference(stored: onnx.ModelProto, expected: onnx.ModelProto) -> str:
+    ours, theirs = _scales(expected), _scales(stored)
+    scales = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if scales:
+        return f"other scales for {few(scales)}"
+    before, after = _weights(expected), _weights(stored)
+    weights = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return f"other weights: {few(weights)}" if weights else "other nodes or attributes"
+
+
+def _weights(model: onnx.ModelProto) -> dict[str, bytes]:
+    return {item.name: item.SerializeToString(deterministic=True) for item in model.graph.initializer}
+
+
+def _scales(model: onnx.ModelProto) -> dict[str, float]:
+    try:
+        return activation_ranges(model)
+    except (CalibError, ValueError, TypeError, IndexError, KeyError, RecursionError):  # a damaged network
+        return {}
+
+
+def _check_images(subject: Subject) -> Check:
+    images = subject.provenance["images"]
+    try:
+        listed = [(item.image, item.sha256) for item in read_selection(subject.folder / SELECTION)]
+    except (CalibError, *UNREADABLE) as error:
+        return Check(SELECTION, "fail", f"cannot be read: {_reason(error)}", REBUILD)
+    return _compared(SELECTION, image_disagreements(images, {SELECTION: listed}), f"{len(images)} images")
+
+
+def _check_release(subject: Subject) -> Check:
+    first = subject.folder / f"{subject.labels[0]}.cache"
+    try:
+        same = (subject.folder / RELEASE).read_bytes() == first.read_bytes()
+    except OSError as error:
+        return Check(RELEASE, "fail", f"cannot be read: {_reason(error)}", REBUILD)
+    differs = [] if same else [f"not the cache of {subject.labels[0]}"]
+    return _compared(RELEASE, differs, f"the cache of {subject.labels[0]}")
+
+
+def _compared(name: str, differences: Sequence[str], agreed: str) -> Check:
+    if not differences:
+        return Check(name, "pass", agreed)
+    return Check(name, "fail", "; ".join(differences[:3]) + (" and more" if len(differences) > 3 else ""), REBUILD)
+
+
+def _reason(error: Any) -> str:
+    if isinstance(error, CalibError):
+        return f"{error.place}: {error.got}"
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)

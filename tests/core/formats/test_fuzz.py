@@ -1,0 +1,141 @@
+"""Damaged files of every format: an error that points at the place, never a crash, never a hang.
+
+``python -m tests.core.formats.test_fuzz 1000000`` runs the long way: that many mutants a format.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calib.core.formats.registry import FORMATS, detect, read_table
+from calib.errors import FormatError, MissingLibraryError
+from calib.stages.qdqread import read_qdq
+from tests.core.formats.tables import PORTABLE, qdq_model, sample
+
+PLACE = re.compile(r"f(?: \(header\))?(?::\d+:\d+|: byte \d+|: .+_amax|)\Z", re.DOTALL)
+POINTED = frozenset({"trt-cache", "ort-text", "range-text", "ort-json", "tao-json", "ppq-json"})
+"""Text formats, whose errors name line and column."""
+MUTANTS = 400
+SECONDS = 5.0
+TOKENS = (
+    b"\n",
+    b":",
+    b" ",
+    b"0",
+    b"-",
+    b"nan",
+    b"inf",
+    b"1e999",
+    b"{",
+    b"}",
+    b'"',
+    b"[",
+    b",",
+    b"\xff",
+    b"\0",
+    b"\r\n",
+)
+
+
+def mutant(data: bytes, rng: np.random.Generator) -> bytes:
+    """Flip, cut, repeat, insert or shift a few times."""
+    made = bytearray(data)
+    for _ in range(int(rng.integers(1, 5))):
+        at, kind = int(rng.integers(0, len(made) + 1)), int(rng.integers(0, 6))
+        if kind == 0 and at < len(made):
+            made[at] ^= 1 << int(rng.integers(0, 8))
+        elif kind == 1:
+            del made[at : at + int(rng.integers(1, 9))]
+        elif kind == 2:
+            made[at:at] = TOKENS[int(rng.integers(0, len(TOKENS)))]
+        elif kind == 3:
+            made[at:at] = made[at : at + int(rng.integers(1, 33))]
+        elif kind == 4:
+            made[at : at + 4] = int(rng.integers(0, 2**32)).to_bytes(4, "little")
+        else:
+            del made[at:]
+    return bytes(made)
+
+
+def check(read: Callable[[bytes, str], object], key: str, data: bytes) -> bool:
+    """Read a mutant; whether it was refused."""
+    found = refusal(read, data)
+    if found is None:
+        return False
+    assert PLACE.match(found.place), found.place
+    assert key not in POINTED or re.search(r":\d+:\d+\Z", found.place), found.place
+    assert all((found.expected, found.got, found.remedy))
+    return True
+
+
+def refusal(read: Callable[[bytes, str], object], data: bytes) -> FormatError | MissingLibraryError | None:
+    try:
+        read(data, "f")
+    except (FormatError, MissingLibraryError) as error:
+        return error
+    return None
+
+
+def read_onnx(data: bytes, place: str) -> object:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(place, expected="a protobuf", got=str(error), remedy="restore it") from error
+    return read_qdq(model, place)
+
+
+def reader(key: str) -> Callable[[bytes, str], object]:
+    return read_onnx if key == "qdq-onnx" else FORMATS[key].read
+
+
+def seed_of(key: str) -> bytes:
+    return qdq_model().SerializeToString() if key == "qdq-onnx" else sample(key)
+
+
+def fuzz(key: str, count: int, seed: int = 0) -> int:
+    """Read mutants of a format's sample; how many were refused."""
+    rng, data, read = np.random.default_rng(seed), seed_of(key), reader(key)
+    refused, slowest = 0, 0.0
+    for _ in range(count):
+        made, start = mutant(data, rng), time.perf_counter()
+        refused += check(read, key, made)
+        slowest = max(slowest, time.perf_counter() - start)
+    assert slowest < SECONDS
+    return refused
+
+
+@pytest.mark.parametrize("key", [*PORTABLE, "qdq-onnx"])
+def test_mutants_of_every_format_are_read_or_refused_with_a_place(key):
+    refused = fuzz(key, MUTANTS)
+    assert refused > MUTANTS // 50
+
+
+@given(st.binary(max_size=200), st.sampled_from(PORTABLE))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_are_read_or_refused(data, key):
+    check(FORMATS[key].read, key, data)
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_have_a_format_or_are_refused(data):
+    found = refusal(lambda data, place: read_table(data, place, detect(data, place)), data)
+    assert found is None or found.place.startswith("f")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:] or [*PORTABLE, "qdq-onnx"]:
+        begun = time.perf_counter()
+        number = fuzz(name, int(sys.argv[1]), seed=1)
+        print(f"{name}: {sys.argv[1]} mutants, {number} refused, {time.perf_counter() - begun:.0f} s", flush=True)
