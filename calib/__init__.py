@@ -9,13 +9,15 @@ __version__ = "0.1.0"
 
 _API = {
     "BuildRequest": "calib.jobs.build",
+    "EvaluateRequest": "calib.jobs.evaluate",
     "build": "calib.jobs.build",
+    "evaluate": "calib.jobs.evaluate",
     "scan": "calib.jobs.scan",
     "sample": "calib.jobs.sample",
 }
 """Public names and where they live; imported on first use, so that ``import calib`` costs nothing."""
 
-__all__ = ["BuildRequest", "__version__", "build", "sample", "scan"]
+__all__ = ["BuildRequest", "EvaluateRequest", "__version__", "build", "evaluate", "sample", "scan"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,3 @@
-# mypy: disallow-untyped-decorators=False
 """Counting a predicted class map against its label: confusion matrices, boundaries, flips, in one pass.
 
 A confusion matrix here has one row a class and one column more than classes: the last counts predictions outside the
@@ -13,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from calib.core.jit import compiled
 
 DARK, BAND = 1, 2
 """Bits of a pixel's marks: dark, and in the band along the label's boundaries."""
@@ -23,7 +23,7 @@ FLIPPED, BAND_FLIPPED, HARMED, HELPED = 0, 1, 2, 3
 """Slots of the flip counts."""
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def count_pixels(
     label: NDArray[Any],
     predicted: NDArray[Any],
@@ -69,7 +69,7 @@ def count_pixels(
                 boundary[1, found] += np.int64(found == wanted) & np.int64(mark[x] >> 1)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def count_label(
     label: NDArray[Any], marks: NDArray[np.uint8], pixels: NDArray[np.int64], band: NDArray[np.int64]
 ) -> None:
@@ -99,7 +99,7 @@ def count_label(
     pixels[2] += near
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def count_flips(
     label: NDArray[Any],
     predicted: NDArray[Any],

@@ -26,6 +26,8 @@ PASSING = frozenset(
 )
 """Operators that leave the meaning of numbers as it is."""
 SIGMOIDS = frozenset({"Sigmoid", "HardSigmoid"})
+NUMBERING = frozenset({"ArgMax", "TopK"})
+"""Operators that answer with class numbers."""
 FOREIGN_LISTED = 16
 """Foreign ids listed at most; an output that is no class map may hold any number of them."""
 
@@ -100,7 +102,7 @@ def choose_output(
                 remedy="name an output of the network",
             )  # fmt: skip
         return read_output(named[wanted], makers.get(wanted, ""), classes, place)
-    fitting = [tensor for tensor in outputs if _may_fit(tensor, classes)] or list(outputs)
+    fitting = [item for item in outputs if _may_fit(item, makers.get(item.name, ""), classes)] or list(outputs)
     if len(fitting) > 1:
         raise UsageError(
             f"outputs of {place}", expected="one output to score", got=_listed(fitting),
@@ -117,14 +119,13 @@ def read_output(tensor: GraphTensor, maker: str, classes: int, place: str) -> Ou
     """
     activation = maker if maker in {"Softmax", "LogSoftmax", "ArgMax", *SIGMOIDS} else ""
     shape = tensor.shape
-    whole = tensor.elem_type is not None and tensor.elem_type not in FLOAT_TYPES
-    if maker in {"ArgMax", "TopK"} or (whole and (shape is None or _is_single(shape))):
+    if not _may_fit(tensor, maker, classes):
+        raise _no_class_map(f"output {tensor.name!r} of {place}", shape or (), classes)
+    if maker in NUMBERING or (_is_whole(tensor) and (shape is None or _is_single(shape))):
         return OutputReading(tensor.name, "ids", activation=activation)
     if classes == 2 and shape is not None and _is_single(shape):
         threshold = 0.5 if activation in SIGMOIDS else 0.0
         return OutputReading(tensor.name, "binary", threshold, activation)
-    if shape is not None and (len(shape) != 4 or not _may_fit(tensor, classes)):
-        raise _no_class_map(f"output {tensor.name!r} of {place}", shape, classes)
     return OutputReading(tensor.name, "scores", activation=activation, layout=_static_layout(shape, classes))
 
 
@@ -140,16 +141,35 @@ def _maker(network: Network, name: str) -> str:
     return node.op_type if node is not None else ""
 
 
-def _may_fit(tensor: GraphTensor, classes: int) -> bool:
+def _may_fit(tensor: GraphTensor, maker: str, classes: int) -> bool:
     """Whether a declared shape can be a class map; an unknown one can."""
     shape = tensor.shape
     if shape is None:
         return True
-    if len(shape) != 4:
-        return len(shape) in (2, 3)
-    if tensor.elem_type is not None and tensor.elem_type not in FLOAT_TYPES and _is_single(shape):
-        return True
-    return any(length is None or length >= classes or (length == 1 and classes == 2) for length in (shape[1], shape[3]))
+    numbers = maker in NUMBERING or _is_whole(tensor)
+    if len(shape) == 4:
+        return (_is_single(shape) and (numbers or classes == 2)) or _channel_axis(shape, classes) is not None
+    return (len(shape) == 3 and (numbers or classes == 2)) or (len(shape) == 2 and numbers)
+
+
+def _is_whole(tensor: GraphTensor) -> bool:
+    return tensor.elem_type is not None and tensor.elem_type not in FLOAT_TYPES
+
+
+def _channel_axis(shape: Sequence[int | None], classes: int) -> int | None:
+    """Axis of a rank-4 shape, 1 or 3, that holds a channel a class; None where neither can.
+
+    More channels than classes are possible, but then as channels: fewer than rows and columns. Else a network of too
+    few classes would pass for one with its channels last and as many as it has columns.
+    """
+    for axis in (1, 3):
+        if shape[axis] is None or shape[axis] == classes:
+            return axis
+    for axis, others in ((1, (2, 3)), (3, (1, 2))):
+        length, sides = shape[axis] or 0, [shape[other] for other in others]
+        if length > classes and all(side is None or side > length for side in sides):
+            return axis
+    return None
 
 
 def _is_single(shape: Sequence[int | None]) -> bool:
@@ -186,24 +206,26 @@ def planes_of(
         if array.ndim in (2, 3):
             return array if array.ndim == 3 else array[None]
         raise _no_class_map(place, array.shape, classes)
-    if array.ndim != 4:
+    layout = _layout_of(array.shape, classes, network) if array.ndim == 4 else None
+    if reading.layout != "auto":
+        layout = reading.layout
+    if layout is None or array.ndim != 4:
         raise _no_class_map(place, array.shape, classes)
-    layout = reading.layout if reading.layout != "auto" else _layout_of(array.shape, classes, network)
     planes = array if layout == "nchw" else np.moveaxis(array, -1, 1)
     if planes.shape[1] < classes:
         raise _no_class_map(place, array.shape, classes)
     return planes
 
 
-def _layout_of(shape: tuple[int, ...], classes: int, network: tuple[int, int]) -> str:
-    """Choose the layout whose channels are the classes and whose other two axes have the input's aspect."""
-
-    def fit(channels: int, height: int, width: int) -> tuple[bool, bool, float]:
-        stretch = abs(np.log(height * network[1] / (width * network[0])))
-        return channels != classes, channels < classes, float(stretch)
-
-    first, last = fit(shape[1], shape[2], shape[3]), fit(shape[3], shape[1], shape[2])
-    return "nchw" if first <= last else "nhwc"
+def _layout_of(shape: tuple[int, ...], classes: int, network: tuple[int, int]) -> str | None:
+    """Choose the layout whose channels are the classes; where both axes fit, that with the input's aspect."""
+    if shape[1] == shape[3] == classes:
+        first, last = (
+            abs(np.log(height * network[1] / (width * network[0]))) for height, width in (shape[2:], shape[1:3])
+        )
+        return "nchw" if first <= last else "nhwc"
+    axis = _channel_axis(shape, classes)
+    return None if axis is None else "nchw" if axis == 1 else "nhwc"
 
 
 def predict(

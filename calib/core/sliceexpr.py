@@ -84,20 +84,13 @@ class _Parser:
         while start < len(text):
             found = _TOKEN.match(text, start)
             if found is None:
-                raise self._error(
-                    start, "a column, a number, a comparison or a bracket", repr(text[start:].lstrip()[0])
-                )
-            kind = found.lastgroup or ""
-            word = found[kind]
-            # a sign directly behind an operand would be subtraction, which there is none of
-            kind = "word" if kind in ("name", "sign") and word.lower() in _WORDS else kind
-            tokens.append(
-                (
-                    kind,
-                    _WORDS[word.lower()] if kind == "word" else word,
-                    found.start(kind) if kind in found.groupdict() else start,
-                )
-            )
+                at = len(text) - len(text[start:].lstrip())
+                raise self._error(at, "a column, a number, a comparison or a bracket", repr(text[start:].lstrip()[0]))
+            group = found.lastgroup or ""
+            word = found[group]
+            is_word = group in ("name", "sign") and word.lower() in _WORDS
+            kind, meaning = ("word", _WORDS[word.lower()]) if is_word else (group, word)
+            tokens.append((kind, meaning, found.start(group)))
             start = found.end()
         return [*tokens, ("end", "the end", len(text))]
 

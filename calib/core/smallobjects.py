@@ -1,4 +1,3 @@
-# mypy: disallow-untyped-decorators=False
 """Recall of objects by size: what a mean over pixels cannot show, because small objects have few of them.
 
 An object is an 8-connected component of one class in the label. Its size is counted in pixels of network input, for
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from calib.core.jit import compiled, compiled_helper
 
 EDGES = (64.0, 256.0, 1024.0, 9216.0)
 """Areas between the size bands, in pixels of network input: squares of 8, 16, 32 and 96 pixels a side. The last two
@@ -84,7 +84,7 @@ def _by_band(objects: Objects, classes: int, first: NDArray[Any], second: NDArra
     return np.asarray(sums).astype(np.int64).reshape(2, len(BANDS), classes)
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _root(parents: Any, part: int) -> int:
     while parents[part] != part:
         parents[part] = parents[parents[part]]
@@ -92,7 +92,7 @@ def _root(parents: Any, part: int) -> int:
     return part
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _join(parents: Any, part: int, other: int) -> int:
     """Join two parts under the lower number; -1 is no part yet."""
     root = _root(parents, other)
@@ -103,7 +103,7 @@ def _join(parents: Any, part: int, other: int) -> int:
     return low
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _label_parts(label: Any, classes: int, parts: Any, parents: Any) -> int:
     """Number the components of all classes at once: two scans with union-find; returns their number."""
     height, width = label.shape
@@ -134,7 +134,7 @@ def _label_parts(label: Any, classes: int, parts: Any, parents: Any) -> int:
     return _compact(parts, parents, count)
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _compact(parts: Any, parents: Any, count: int) -> int:
     """Give every component one number, in the order of its first pixel."""
     final = np.empty(count, np.int32)
@@ -152,7 +152,7 @@ def _compact(parts: Any, parents: Any, count: int) -> int:
     return kept
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _measure(label: Any, parts: Any, owner: Any, area: Any) -> None:
     ids, numbers = label.ravel(), parts.ravel()
     for index in range(ids.size):

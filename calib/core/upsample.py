@@ -1,4 +1,3 @@
-# mypy: disallow-untyped-decorators=False
 """From logits to a class map at the label's size: bilinear resize and argmax in one pass, row by row.
 
 The resized logits never exist as a whole: two source rows at a time are stretched to the label's width, blended, and
@@ -16,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from calib.core.jit import compiled, compiled_helper
 
 ROUNDING = 2.0e-6
 """Bound of the float32 error of the difference of two blended logits, relative to the largest magnitude around:
@@ -130,7 +130,7 @@ def _blend(low: NDArray[Any], high: NDArray[Any], weight: NDArray[Any]) -> NDArr
         return np.where(weight == 0, low, (1 - weight) * low + weight * high)
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _largest_magnitude(pattern: Any) -> Any:
     """Bits of the largest magnitude of a row, which order like the magnitudes; a NaN is above all numbers."""
     largest = np.int32(0)
@@ -139,7 +139,7 @@ def _largest_magnitude(pattern: Any) -> Any:
     return largest
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _magnitude_of(bits: Any, row: int) -> Any:
     """Bits of the largest magnitude of one source row of all classes."""
     largest = np.int32(0)
@@ -148,13 +148,13 @@ def _magnitude_of(bits: Any, row: int) -> Any:
     return largest
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _copy(source: Any, first: int, target: Any) -> None:
     for x in range(target.size):
         target[x] = source[first + x]
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _stretch(logits: Any, row: int, low: Any, high: Any, weight: Any, shifted: bool, stretched: Any) -> None:
     """Stretch one source row of all classes to the label's width, into the slot of its parity."""
     for channel in range(logits.shape[0]):
@@ -167,7 +167,7 @@ def _stretch(logits: Any, row: int, low: Any, high: Any, weight: Any, shifted: b
                 target[x] = (np.float32(1) - share) * source[low[x]] + share * source[high[x]]
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _best_of_row(
     rows: Any, above: int, below: int, first: int, share: Any, channels: int, leaders: Any, winner: Any
 ) -> None:
@@ -195,12 +195,12 @@ def _best_of_row(
             winner[x] = number if ahead else winner[x]
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _mix(low: float, high: float, weight: float) -> float:
     return low if weight == 0.0 else (1.0 - weight) * low + weight * high
 
 
-@njit(nogil=True, cache=True)
+@compiled_helper
 def _decide(
     logits: Any, y0: int, y1: int, wy: float, x0: int, x1: int, wx: float, channels: int, nothing: int, counts: Any
 ) -> int:
@@ -221,7 +221,7 @@ def _decide(
     return winner
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _predict(
     logits: Any, bits: Any, vertical: Any, horizontal: Any, predicted: Any, channels: int, nothing: int, counts: Any
 ) -> None:

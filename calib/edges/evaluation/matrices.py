@@ -129,7 +129,7 @@ def load_matrices(path: Path) -> Matrices:
         FormatError: it is missing, damaged, something else, or of another schema version.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             about = json.loads(file["about"].tobytes())
             if about["schema"] != SCHEMA:
                 raise _unreadable(path, f"schema version {about['schema']}")
@@ -150,7 +150,7 @@ def load_matrices(path: Path) -> Matrices:
 
 
 class Journal:
-    """Finished images of a running evaluation, appended one by one.
+    """Finished images of a running evaluation, appended one by one; a context that closes the file.
 
     Args:
         path: the file.
@@ -178,7 +178,11 @@ class Journal:
         self._append(_packed(tally))
         self.done[tally.key] = tally
 
-    def close(self) -> None:
+    def __enter__(self) -> Journal:
+        """Begin; the file is open already."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """Close the file."""
         self._stream.close()
 

@@ -146,13 +146,18 @@ def render_evaluation_report(report: EvaluationReport) -> bytes:
         "pixels": flip_table(document) if others else None,
         "objects": objects_table(document),
         "images": image_figures(document, report.images) if others else None,
-        "worst": report.worst,
+        "worst": sorted(report.worst, key=_loss),
         "calibration": document["calibrated_on"],
         "ranges": ranges_view(report.tensors, report.calibrators) if report.tensors else None,
         "method": document["numerics"],
     }
     present = [name for name in TITLES if context.get(name)]
     return render_page("evaluation.html.j2", context, present, TITLES)
+
+
+def _loss(item: WorstImage) -> tuple[float, str, int]:
+    """What the pictures are ordered by: the largest loss first, or the lowest mIoU."""
+    return (item.after or 0.0) - (item.before or 0.0), item.model, item.rank
 
 
 def _notices(document: Json) -> Iterator[Notice]:

@@ -122,12 +122,9 @@ class Counting:
         journal_path = self.request.output / SCRATCH / JOURNAL
         if not is_reusable(facts):
             journal_path.unlink(missing_ok=True)
-        journal = Journal(journal_path, facts)
-        reused = len(journal.done)
-        try:
+        with Journal(journal_path, facts) as journal:
+            reused = len(journal.done)
             notes = self._score(journal)
-        finally:
-            journal.close()
         names = [item.source.name for item in self.loaded]
         matrices = gather(facts, names, self.classes, list(journal.done.values()))
         save_matrices(path, matrices)
