@@ -76,14 +76,15 @@ def weight_amax(weight: NDArray[Any], axis: int | None) -> NDArray[np.float64]:
     """
     others = None if axis is None else tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
     # Extremes in the stored type need no copy of the weight; NaN survives both.
-    high = np.asarray(weight.max(axis=others, initial=0), np.float64)
-    low = np.asarray(weight.min(axis=others, initial=0), np.float64)
+    with np.errstate(invalid="ignore"):
+        high = np.asarray(weight.max(axis=others, initial=0), np.float64)
+        low = np.asarray(weight.min(axis=others, initial=0), np.float64)
     amax: NDArray[np.float64] = np.maximum(high, -low)
     if not np.isfinite(amax).all():
         raise StatisticsError(
             "weight",
             expected="finite values",
-            got=f"{int((~np.isfinite(np.asarray(weight, np.float64))).sum())} NaN or infinite",
+            got=f"{int((~np.isfinite(weight)).sum())} NaN or infinite",
             remedy="export the network again from a sound checkpoint",
         )
     return np.asarray(amax)

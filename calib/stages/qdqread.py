@@ -141,11 +141,14 @@ class _Reader:
             return None
         zero_name = node.input[2] if len(node.input) > 2 else ""
         zero = self.stored.value(zero_name) if zero_name else np.zeros((), self._integers(node))
-        if zero is None or (zero.size > 1 and zero.shape != scale.shape):
+        if zero is None or zero.size not in {1, scale.size} or (zero.size > 1 and zero.shape != scale.shape):
             return None
-        offsets = np.full(scale.shape, zero.flat[0]) if zero.size == 1 else zero
         with np.errstate(all="ignore"):  # NaN is passed on, not complained of
-            return _Scale(scale.astype(np.float64), offsets.astype(np.float64), *_limits(zero.dtype))
+            wide = scale.astype(np.float64)
+        if zero.dtype.kind not in "iu":  # float8 and the like
+            return _Scale(wide, np.zeros(scale.shape), 0.0, 0.0)
+        offsets = np.full(scale.shape, zero.flat[0]) if zero.size == 1 else zero
+        return _Scale(wide, offsets.astype(np.float64), *_limits(zero.dtype))
 
     def _integers(self, node: onnx.NodeProto) -> type[np.integer[Any]]:
         """Tell the integer type where no zero point does: the stored integers' own, the attribute, else uint8."""
@@ -156,12 +159,7 @@ class _Reader:
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
-    if dtype.kind not in "iu":
-        return 0.0, 0.0
-    try:
-        info = np.iinfo(dtype)
-    except ValueError:  # 4 and 2 bit types
-        return 0.0, 0.0
+    info = np.iinfo(dtype)
     return float(info.min), float(info.max)
 
 
