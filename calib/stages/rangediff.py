@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from calib.types.rangetable import RangeTable, TensorRange
+from calib.types.rangetable import LEVELS, RangeTable, TensorRange
 
 How = Literal["name", "value", "order"]
 GAP = 1.0
@@ -26,7 +26,7 @@ MOST_CELLS = 1_000_000
 
 @dataclass(frozen=True)
 class Change:
-    """A tensor of both files.
+    """A tensor of both files; for a weight the channel that differs most.
 
     Attributes:
         name: in the first.
@@ -98,12 +98,13 @@ def diff_tables(first: RangeTable, second: RangeTable) -> TableDiff:
     pairs: dict[str, tuple[str, How]] = {name: (name, "name") for name in first.ranges if name in second.ranges}
     pairs.update({item.name: (other.name, how) for item, other, how in _renamed(first, second)})
     taken = {other for other, _ in pairs.values()}
+    changes = [
+        _change(first.ranges[name], second.ranges[pairs[name][0]], pairs[name][1])
+        for name in first.ranges
+        if name in pairs
+    ]
     return TableDiff(
-        changes=tuple(
-            _change(first.ranges[name], second.ranges[pairs[name][0]], pairs[name][1])
-            for name in first.ranges
-            if name in pairs
-        ),
+        changes=(*changes, *_weight_changes(first, second)),
         only_first=tuple(name for name in first.ranges if name not in pairs),
         only_second=tuple(name for name in second.ranges if name not in taken),
         headers=tuple(_headers(first, second)),
@@ -113,6 +114,19 @@ def diff_tables(first: RangeTable, second: RangeTable) -> TableDiff:
 def _change(before: TensorRange, after: TensorRange, how: How) -> Change:
     bits = 0.0 if before.exact_scale == after.exact_scale else ratio_in_bits(before.amax, after.amax)
     return Change(before.name, after.name, how, before.amax, after.amax, bits)
+
+
+def _weight_changes(first: RangeTable, second: RangeTable) -> Iterator[Change]:
+    """Compare weights of one name, where both files hold their ranges, channel by channel."""
+    others = {item.name: item.scales for item in second.weights}
+    for item in first.weights:
+        before, after = item.scales * LEVELS, others.get(item.name, item.scales[..., None]) * LEVELS
+        if before.shape == after.shape:
+            ratios = [ratio_in_bits(*pair) for pair in zip(before.flat, after.flat, strict=True)]
+            worst = max(range(len(ratios)), key=lambda place: _size(ratios[place]), default=None)
+            if worst is not None:
+                sides = float(before.flat[worst]), float(after.flat[worst])
+                yield Change(item.name, item.name, "name", *sides, ratios[worst])
 
 
 def _headers(first: RangeTable, second: RangeTable) -> Iterator[tuple[str, str, str]]:

@@ -168,6 +168,12 @@ def test_a_lint_of_a_builds_cache_against_its_network_and_manifest_passes(built,
     assert document["findings"][0]["code"] == "input_range"
 
 
+def test_a_manifest_without_preprocessing_is_no_help(built, tmp_path, capsys):
+    (tmp_path / "list.csv").write_text("image\na.png\n")
+    assert calib("lint", built / "out/calibration.cache", "--data", tmp_path / "list.csv") == 2
+    assert "--preprocess" in capsys.readouterr().err
+
+
 def test_a2_1_twinlitenets_broken_cache_is_found_out_and_not_converted(shared, tmp_path, answer, capsys):
     cache = shared / "cases/caches/twinlitenet_inf_zero.cache"
     network = shared / "cases/models/twinlitenet_opset14.onnx"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from calib.stages.rangediff import diff_tables, ratio_in_bits
-from calib.types.rangetable import RangeTable, TensorRange
+from calib.types.rangetable import RangeTable, TensorRange, WeightRange
 
 
 def table(order: str = "network", **amax: float) -> RangeTable:
@@ -74,6 +75,18 @@ def test_headers_are_compared():
     one = RangeTable(first.ranges, "t", "t", metadata={"version": "8.6.1", "algorithm": "MinMaxCalibration"})
     two = RangeTable(second.ranges, "t", "t", metadata={"version": None, "algorithm": "MinMaxCalibration"})
     assert diff_tables(one, two).headers == (("version", "8.6.1", "not stated"),)
+
+
+def test_weights_are_compared_by_the_channel_that_differs_most():
+    def with_weight(*scales: float) -> RangeTable:
+        weight = WeightRange("w", np.asarray(scales), 0)
+        return RangeTable(table(a=1.0).ranges, "t", "t", (weight,))
+
+    found = diff_tables(with_weight(1.0, 2.0, 4.0), with_weight(1.0, 0.5, 8.0))
+    assert [(item.name, item.bits, item.before) for item in found.changes] == [("a", 0.0, 1.0), ("w", -2.0, 254.0)]
+    assert not found.identical
+    assert diff_tables(with_weight(1.0, 2.0), with_weight(1.0, 2.0)).identical
+    assert [item.name for item in diff_tables(with_weight(1.0), with_weight(1.0, 2.0)).changes] == ["a"]
 
 
 @given(

@@ -16,6 +16,7 @@ from calib.core.trtcache import CalibrationCache, parse
 from calib.edges.manifest import parse_preprocess, stated_preprocess
 from calib.edges.models import load_model
 from calib.edges.tables import read_range_file
+from calib.errors import ManifestError
 from calib.stages.qdqread import read_qdq
 from calib.stages.rangelint import Finding, LintReport, lint_table
 from calib.types.data import Preprocess
@@ -52,9 +53,17 @@ def _load(path: str) -> tuple[RangeTable, CalibrationCache | None]:
 
 
 def _declared(preprocess: str | None, data: str | None) -> Preprocess | None:
-    if data is not None:
-        return stated_preprocess(data, preprocess)
-    return None if preprocess is None else parse_preprocess(preprocess)
+    if data is None:
+        return None if preprocess is None else parse_preprocess(preprocess)
+    stated = stated_preprocess(data, preprocess)
+    if stated is None:
+        raise ManifestError(
+            data,
+            expected="preprocessing, to compare the input's range with",
+            got="a manifest or list that states none",
+            remedy="give --preprocess, or write it under preprocess: in the manifest",
+        )
+    return stated
 
 
 def document_of(path: str, report: LintReport) -> dict[str, Any]:
