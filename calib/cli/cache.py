@@ -19,7 +19,12 @@ OutputOption = Annotated[Path, typer.Option("-o", "--output", help="File to writ
 ToOption = Annotated[
     str | None, typer.Option("--to", metavar="FORMAT", help="Format to write; without it the file's suffix tells.")
 ]
-VersionOption = Annotated[str, typer.Option("--trt-version", help="TensorRT version a cache is headed for.")]
+VersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trt-version", help="TensorRT version of a cache's header; default: the source cache's, or 10.14.1."
+    ),
+]
 AlgorithmOption = Annotated[str | None, typer.Option("--algorithm", help="Calibrator class named in a cache's header.")]
 PartialFlag = Annotated[bool, typer.Option("--partial", help="Leave out what cannot be carried over.")]
 ModelOption = Annotated[Path | None, typer.Option("--model", help="ONNX file of the float network.")]
@@ -81,19 +86,17 @@ def convert(
     to: ToOption = None,
     model: ModelOption = None,
     target: Annotated[str, typer.Option("--target", help="Q/DQ placement rules: trt10, trt11 or ort.")] = "trt11",
-    trt_version: VersionOption = "10.14.1",
+    trt_version: VersionOption = None,
     algorithm: AlgorithmOption = None,
     partial: PartialFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert ranges to another format; with --model and an .onnx output, to Q/DQ for TensorRT 11."""
-    from calib.core.formats.registry import WriteOptions
     from calib.jobs.cache.convert import ConvertRequest, parse_target
     from calib.jobs.cache.convert import convert as run
     from calib.jobs.cache.convert_report import as_text, document_of
 
-    options = WriteOptions(trt_version, algorithm or WriteOptions.algorithm)
-    request = ConvertRequest(file, output, to, model, parse_target(target), options, partial)
+    request = ConvertRequest(file, output, to, model, parse_target(target), trt_version, algorithm, partial)
     result = run(request)
     emit(document_of(result), as_json=as_json, text=as_text(result))
 
@@ -119,9 +122,7 @@ def merge(
     output: OutputOption,
     to: ToOption = None,
     model: ModelOption = None,
-    trt_version: Annotated[
-        str | None, typer.Option("--trt-version", help="TensorRT version of the header; default: the first file's.")
-    ] = None,
+    trt_version: VersionOption = None,
     algorithm: AlgorithmOption = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from calib.core.trtcache import CacheEntry, CalibrationCache
 
 INPUT_NAMES = re.compile(
-    r"(?:.*/)?(?:serving_default_)?(?:data|inputs?|images?|input_(?:image|tensor|data)|img|x|pixel_values|placeholder)"
-    r"(?:[._:]?[0-9]+)*(?::0)?\Z",
+    r"(?:.*/)?(?:serving_default_|actual_|net_|network_|model_|l_)?"
+    r"(?:data|inputs?|images?|img|x|pixel_values|placeholder|(?:input|image)_(?:image|img|tensor|data|input))"
+    r"_?(?:[._:]?[0-9]+)*(?::0)?\Z",
     re.IGNORECASE,
 )
 """Names that exporters give an image input."""

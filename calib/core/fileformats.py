@@ -43,6 +43,8 @@ RANGE_LINE = re.compile(
     rb"\S.*:[ \t]*(?:[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+\.?[eE][-+][0-9]+|[-+]?inf|nan)\s*\Z"
 )
 HEADER_LINE = re.compile(rb"(?:TRT-.*|1|0 [0-9a-fA-F]+ [0-9a-fA-F]+)\s*\Z")
+ONNX_FIELDS = frozenset(bytes([tag]) for tag in b"\x12\x1a\x22\x28\x32\x3a\x42\x72")
+"""Tags that may follow the IR version at the start of an ONNX file."""
 MOST_LINES = 1000
 """Lines of a text that are looked at."""
 
@@ -96,7 +98,7 @@ def _binary(data: bytes, head: bytes) -> ForeignFormat | None:
         return None
     if int.from_bytes(head[:8], "little") <= len(data) - 8 and head[8:9] == b"{":
         return ForeignFormat("a safetensors file", CONVERT, "amax-safetensors")
-    if head[:1] == b"\x08" and b"\x12" in head[:4]:
+    if head[:1] == b"\x08" and head[2:3] in ONNX_FIELDS:
         return ForeignFormat("an ONNX model", CALIBRATE, "qdq-onnx")
     root = int.from_bytes(head[:4], "little")
     if 4 <= root < len(data) and root % 4 == 0:

@@ -33,7 +33,8 @@ def scale_from_amax(amax: float | NDArray[Any], elem_type: str = "float32") -> N
         elem_type: type the scale will be stored in: float32, float16 or bfloat16.
 
     Returns:
-        Scales as float64, shape of ``amax``; exact in the stored type.
+        Scales as float64, shape of ``amax``; exact in the stored type. Narrower types get the float32 scale rounded
+        once more, so that a network made from a cache and one made from the ranges behind it are the same.
 
     Raises:
         StatisticsError: an amax is negative, infinite or NaN.
@@ -46,7 +47,7 @@ def scale_from_amax(amax: float | NDArray[Any], elem_type: str = "float32") -> N
             got=f"{float(wide[~(np.isfinite(wide) & (wide >= 0))].flat[0])!r}",
             remedy="calibrate again; inf comes from a float64 buffer read as float32 or from an overflow",
         )
-    alive = np.where(wide == 0, DEAD_AMAX, wide) / QUANT_MAX
+    alive = round_to(np.where(wide == 0, DEAD_AMAX, wide) / QUANT_MAX, "float32")
     return round_to(np.maximum(alive, SCALE_FLOOR[elem_type]), elem_type)
 
 

@@ -7,7 +7,7 @@ pytorch-quantization and ModelOpt (scales behind Constant, Cast and Reshape), of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ QUANTIZE = frozenset({"QuantizeLinear", "TRT_INT8QuantizeLinear"})
 DEQUANTIZE = frozenset({"DequantizeLinear", "TRT_INT8DequantizeLinear"})
 ORT_SUFFIX = "_QuantizeLinear_Input"
 """ONNX Runtime renames a graph output by this and gives its own name to what the DequantizeLinear makes."""
-TEXTS = {
+TEXTS: Mapping[str, str] = {
     "asymmetric": (
         "are unsigned or have a zero point, which TensorRT rejects; the symmetric range that holds theirs is up to "
         "a bit coarser"
@@ -36,6 +36,12 @@ TEXTS = {
     "per_channel_activation": "have a range per channel; TensorRT takes one a tensor, the largest",
     "blocked_weight": "have a scale a block, not a channel",
     "int32_bias": "are INT32 biases, which TensorRT rejects; biases stay in float",
+}
+INTEGERS: Mapping[int, type[np.integer[Any]]] = {
+    onnx.TensorProto.INT8: np.int8,
+    onnx.TensorProto.INT16: np.int16,
+    onnx.TensorProto.UINT16: np.uint16,
+    onnx.TensorProto.INT32: np.int32,
 }
 HARMLESS = frozenset({"int32_bias"})
 """Remarks that cost nothing when the ranges are converted."""
@@ -134,22 +140,19 @@ class _Reader:
         if scale is None or scale.dtype.kind != "f" or not scale.size:
             return None
         zero_name = node.input[2] if len(node.input) > 2 else ""
-        default = np.zeros((), np.int8 if self._is_int8(node) else np.uint8)
-        zero = self.stored.value(zero_name) if zero_name else default
+        zero = self.stored.value(zero_name) if zero_name else np.zeros((), self._integers(node))
         if zero is None or (zero.size > 1 and zero.shape != scale.shape):
             return None
         offsets = np.full(scale.shape, zero.flat[0]) if zero.size == 1 else zero
-        return _Scale(scale.astype(np.float64), offsets.astype(np.float64), *_limits(zero.dtype))
+        with np.errstate(all="ignore"):  # NaN is passed on, not complained of
+            return _Scale(scale.astype(np.float64), offsets.astype(np.float64), *_limits(zero.dtype))
 
-    def _is_int8(self, node: onnx.NodeProto) -> bool:
-        """Tell the integer type where no zero point does: the attribute, stored integers, else ONNX's uint8."""
-        if node.op_type.startswith("TRT_INT8"):
-            return True
-        asked = [item.i for item in node.attribute if item.name == "output_dtype"]
-        if asked and asked[0]:
-            return bool(asked[0] == onnx.TensorProto.INT8)
+    def _integers(self, node: onnx.NodeProto) -> type[np.integer[Any]]:
+        """Tell the integer type where no zero point does: the stored integers' own, the attribute, else uint8."""
         stored = self.stored.initializers.get(node.input[0])
-        return stored is not None and stored.data_type == onnx.TensorProto.INT8
+        asked = [item.i for item in node.attribute if item.name == "output_dtype" and item.i]
+        kind = stored.data_type if stored is not None and node.op_type in DEQUANTIZE else asked[0] if asked else 0
+        return np.int8 if node.op_type.startswith("TRT_INT8") else INTEGERS.get(kind, np.uint8)
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:

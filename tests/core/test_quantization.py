@@ -93,3 +93,10 @@ def test_error_is_at_most_half_a_step_inside_the_range(amax, shares):
     values = (np.array(shares) * amax).astype(np.float32)
     error = np.abs(fake_quantize(values, scale).astype(np.float64) - values)
     assert (error <= scale * 0.5 * (1 + 1e-5) + 1e-30).all()
+
+
+def test_half_precision_scales_are_those_of_the_cache_rounded():
+    amax = 127 * (1 + 2.0**-11) * (1 + 2.0**-30)  # a hair above halfway between two float16 numbers
+    through_cache = float(np.float16(np.float32(amax / 127)))
+    assert float(scale_from_amax(amax, "float16")) == through_cache == 1.0
+    assert float(np.float16(amax / 127)) == 1 + 2.0**-10

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from calib.core.fileformats import foreign_format
 from calib.core.formats import ort_table, range_json, range_text, statedict, torchfile, trt_cache
+from calib.core.trtcache import ALGORITHMS
 from calib.errors import FormatError, UsageError
 from calib.types.rangetable import Naming, RangeTable
 
@@ -47,6 +48,14 @@ class TableFormat:
     read: Callable[[bytes, str], RangeTable]
     write: Callable[[RangeTable, WriteOptions], bytes]
     naming: Naming = "tensor"
+
+
+def options_like(table: RangeTable, trt_version: str | None, algorithm: str | None) -> WriteOptions:
+    """Choose the header of a cache: as asked for, else that of the cache the ranges come from, else the default."""
+    default, own = WriteOptions(), table.metadata
+    version = own.get("version") if table.source == trt_cache.KEY else None
+    kept = own.get("algorithm") if version and own.get("algorithm") in ALGORITHMS else None
+    return WriteOptions(str(trt_version or version or default.trt_version), str(algorithm or kept or default.algorithm))
 
 
 def _plain(write: Callable[[RangeTable], bytes]) -> Callable[[RangeTable, WriteOptions], bytes]:

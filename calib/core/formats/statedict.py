@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from calib.core.formats.arrays import read_npz, read_safetensors, write_npz, write_safetensors
 from calib.core.formats.text import malformed, require_unicode_names
-from calib.errors import FormatError
+from calib.core.quantization import weight_amax
+from calib.errors import FormatError, StatisticsError
 from calib.types.rangetable import LEVELS, RangeTable, Remark, TensorRange, WeightRange
 
 NPZ, SAFETENSORS, TORCH = "amax-npz", "amax-safetensors", "amax-torch"
@@ -82,14 +83,16 @@ def _numbers(value: NDArray[Any], place: str) -> NDArray[np.float64]:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu" or not array.size:
         raise malformed(place, "numbers", f"{array.size} of type {array.dtype}")
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN is passed on, not complained of
+        return array.astype(np.float64)
 
 
 def _weight(name: str, amax: NDArray[np.float64], state: Mapping[str, NDArray[Any]]) -> WeightRange:
     """Take a weight's ranges and what the weight beside them would give."""
     long = [place for place, length in enumerate(amax.shape) if length > 1]
     axis = long[0] if len(long) == 1 else None
-    scales = np.asarray((amax.reshape(-1) if axis is not None else amax.max()) / LEVELS, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scales = np.asarray((amax.reshape(-1) if axis is not None else amax.max()) / LEVELS, np.float32)
     found = split_quantizer(name)
     weight = state.get(f"{found[0]}.weight" if found and found[0] else "weight")
     observed = None if weight is None else _observed(np.asarray(weight), axis, amax.shape)
@@ -99,12 +102,12 @@ def _weight(name: str, amax: NDArray[np.float64], state: Mapping[str, NDArray[An
 def _observed(weight: NDArray[Any], axis: int | None, shape: tuple[int, ...]) -> NDArray[np.float64] | None:
     if weight.dtype.kind != "f" or not weight.size:
         return None
-    if axis is None:
-        return np.asarray(np.abs(weight.astype(np.float64)).max())
-    if weight.ndim != len(shape) or weight.shape[axis] != shape[axis]:
+    if axis is not None and (weight.ndim != len(shape) or weight.shape[axis] != shape[axis]):
         return None
-    others = tuple(place for place in range(weight.ndim) if place != axis)
-    return np.asarray(np.abs(weight.astype(np.float64)).max(axis=others))
+    try:
+        return weight_amax(weight, axis)
+    except StatisticsError:
+        return None
 
 
 def _remarks(state: Mapping[str, NDArray[Any]], per_channel: list[str]) -> Iterator[Remark]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from calib.core.formats.registry import FORMATS, QDQ, WriteOptions, format_of_name
+from calib.core.formats.registry import FORMATS, QDQ, format_of_name, options_like
 from calib.core.graph import Network, analyse
 from calib.core.plan import TARGETS, Target
 from calib.edges.files import make_output_folder, write_atomic
@@ -18,8 +18,6 @@ from calib.stages.convert import Prepared, amax_of, prepare
 from calib.stages.modules import map_modules, to_modules, to_tensors
 from calib.stages.qdq import QdqResult, quantize_model
 from calib.types.rangetable import RangeTable
-
-DEFAULTS = WriteOptions()
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,8 @@ class ConvertRequest:
         to: key of the format; None where the suffix of ``output`` tells.
         model: ONNX file of the float network, or None.
         target: whose placement rules a Q/DQ network follows.
-        options: header of a cache.
+        trt_version: TensorRT version of a cache's header; None keeps the source's where it is a cache.
+        algorithm: calibrator class of a cache's header; None keeps the source's where it is a cache.
         partial: accept that what the target cannot carry is left out.
     """
 
@@ -41,7 +40,8 @@ class ConvertRequest:
     to: str | None = None
     model: Path | None = None
     target: Target = "trt11"
-    options: WriteOptions = DEFAULTS
+    trt_version: str | None = None
+    algorithm: str | None = None
     partial: bool = False
 
 
@@ -100,7 +100,8 @@ def convert(request: ConvertRequest) -> ConvertResult:
         unneeded = _without_pair(prepared, quantized)
     else:
         quantized = None
-        write_atomic(request.output, FORMATS[to].write(prepared.table, request.options))
+        options = options_like(table, request.trt_version, request.algorithm)
+        write_atomic(request.output, FORMATS[to].write(prepared.table, options))
     return ConvertResult(request, to, prepared, quantized, unneeded, table)
 
 

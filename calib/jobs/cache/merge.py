@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calib.core.formats.registry import FORMATS, QDQ, WriteOptions, format_of_name
+from calib.core.formats.registry import FORMATS, QDQ, format_of_name, options_like
 from calib.core.graph import analyse
 from calib.core.rangefaults import find_faults
-from calib.core.trtcache import ALGORITHMS
 from calib.edges.models import load_model
 from calib.edges.tables import load_table
 from calib.errors import FormatError, UsageError
@@ -58,7 +57,9 @@ def merge(request: MergeRequest) -> EditResult:
     first = [] if network is None else [item.name for item in network.activations if item.name in largest]
     ordered = [largest[name] for name in dict.fromkeys((*first, *largest))]
     merged = with_floors(tables[0].with_ranges(ordered, weights=()), to)
-    write_file(request.output, FORMATS[to].write(merged, _options(request, tables[0])))
+    write_file(
+        request.output, FORMATS[to].write(merged, options_like(tables[0], request.trt_version, request.algorithm))
+    )
     warnings = tuple(_merge_warnings(tables))
     return EditResult(request.output, len(merged), warnings, {"format": to, "files": len(tables)})
 
@@ -93,14 +94,6 @@ def _merge_warnings(tables: Sequence[RangeTable]) -> Iterator[str]:
         yield f"the files have different headers ({', '.join(headers)}); the first one's is written"
     if any(table.weights for table in tables):
         yield "ranges of weights are not merged: they follow from the weights"
-
-
-def _options(request: MergeRequest, first: RangeTable) -> WriteOptions:
-    """Header of a cache: as asked for, else the first file's, else today's."""
-    default, algorithm = WriteOptions(), first.metadata.get("algorithm")
-    kept = str(algorithm) if first.metadata.get("version") and algorithm in ALGORITHMS else default.algorithm
-    version = request.trt_version or first.metadata.get("version") or default.trt_version
-    return WriteOptions(str(version), request.algorithm or kept)
 
 
 def _format(output: Path, asked: str | None, source: str) -> str:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 from calib.core.trtcache import header_number
+from calib.edges.tensorrt.library import installed_tensorrt
 from calib.errors import UsageError
 from calib.jobs.verify.subject import Subject
 from calib.types.gate import Check
 
-DISTRIBUTIONS = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu13-bindings", "tensorrt-cu12-bindings")
 FIRST_WITHOUT_CACHES = 11
-
-
-def installed_tensorrt() -> str | None:
-    """Version of the installed TensorRT package; None where there is none."""
-    for name in DISTRIBUTIONS:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return None
 
 
 def check_target(subject: Subject, asked: str | None) -> Check:

@@ -1,0 +1,1 @@
+"""TensorRT engines without TensorRT: trtexec commands, shape profiles, what a layer information says."""
