@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ from calib.core.scoremap import OutputReading, choose_output, with_threshold
 from calib.edges.evaluation.loading import Loaded, describe_outputs
 from calib.edges.evaluation.matrices import Journal, Matrices, gather, load_matrices, save_matrices
 from calib.edges.feeds import FeedReader
+from calib.edges.hardware import read_cpu
 from calib.edges.images import read_picture
 from calib.edges.labels import LabelReader
 from calib.errors import CalibError
@@ -62,7 +62,7 @@ class Counting:
     @property
     def workers(self) -> int:
         """Images in flight."""
-        return self.request.workers or len(os.sched_getaffinity(0))
+        return self.request.workers or read_cpu().usable
 
     @property
     def classes(self) -> tuple[str, ...]:
