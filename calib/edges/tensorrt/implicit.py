@@ -110,14 +110,15 @@ def build_implicit(
     finally:
         _raise_if_calibration_failed(run)
     run.finish()
-    return finish(bench, plan, getattr(run, "written", None)), found
+    return finish(bench, plan, run.written if isinstance(run, CalibrationRun) else None), found
 
 
 def _raise_if_calibration_failed(run: CalibrationRun | CacheRun) -> None:
     """What went wrong in a callback explains a failed build better than what TensorRT says of it."""
-    failure = getattr(run, "failure", None)
-    if failure is not None:
-        raise failure
+    if isinstance(run, CalibrationRun) and run.failure is not None:
+        raise run.failure
+    if isinstance(run, CacheRun) and run.asked_for_data:
+        run.finish()
 
 
 def pin_layers(bench: Workbench, pinned: Mapping[str, str]) -> frozenset[str]:
