@@ -41,6 +41,10 @@ def command(
     evaluation_split: Annotated[
         str | None, typer.Option("--evaluation-split", help="Split whose images must not be calibrated on.")
     ] = None,
+    evaluate: Annotated[
+        str | None,
+        typer.Option("--evaluate", help="Measure every variant on this split; the best becomes the release."),
+    ] = None,
     trt_version: Annotated[
         str, typer.Option("--trt-version", help="TensorRT version the caches are headed for.")
     ] = "10.14.1",
@@ -78,6 +82,7 @@ def command(
         num_images=parse_count(num_images),
         calibrators=tuple(calibrator or ()),
         evaluation_split=evaluation_split,
+        evaluate=evaluate,
         seed=seed,
         root=root,
         preprocess=preprocess,

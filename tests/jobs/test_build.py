@@ -437,3 +437,22 @@ def test_an_equalizing_calibrator_gets_a_network_of_its_own(request_: BuildReque
     twin = analyse(onnx.load(tmp_path / "out/equalized.float.onnx"))
     assert [entry.name for entry in cache.entries] == [item.name for item in twin.activations]
     assert "belong to equalized.float.onnx" in (tmp_path / "out/report.html").read_text()
+
+
+def test_evaluate_releases_the_best_variant_with_its_numbers(request_: BuildRequest, tmp_path: Path) -> None:
+    result = run(request_, evaluate="val", calibrators=("percentile:percentile=60", "minmax"))
+    found = contents(tmp_path / "out", without=("provenance.json", "evaluation"))
+    assert found["calibration.cache"] == found["minmax.cache"] != found["percentile.cache"]
+    evaluation = json.loads((tmp_path / "out/evaluation/evaluation.json").read_text())
+    assert {model["name"] for model in evaluation["models"]} == {"net", "percentile", "minmax"}
+    record = result.provenance["evaluation"]
+    assert record["choice"] == evaluation["best_variant"]
+    assert record["sha256"] == hashlib.sha256((tmp_path / "out/evaluation/evaluation.json").read_bytes()).hexdigest()
+    assert [item["name"] for item in result.provenance["calibrators"]] == ["minmax", "percentile"]
+    assert "Measured on val" in (tmp_path / "out/report.html").read_text()
+    assert run(request_, evaluate="val", calibrators=("percentile:percentile=60", "minmax")).reused
+
+
+def test_evaluate_refuses_the_split_that_is_calibrated_on(request_: BuildRequest) -> None:
+    with pytest.raises(UsageError):
+        run(request_, evaluate="train")

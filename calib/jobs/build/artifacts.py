@@ -29,7 +29,6 @@ from calib.types.progress import Progress
 from calib.types.statistics import DynamicRange
 
 SELECTION = "selection.jsonl"
-RELEASE_PURPOSE = "the release artifact: the first calibrator's cache, for TensorRT 10 and older"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Written:
 def write_variants(
     folder: BuildFolder, request: BuildRequest, calibrated: Sequence[Calibrated], progress: Progress
 ) -> tuple[list[Variant], list[Written]]:
-    """Write each calibrator's cache and Q/DQ network, the release cache first."""
+    """Write each calibrator's cache and Q/DQ network."""
     variants: list[Variant] = []
     written: list[Written] = []
     with progress.task("write", sum(len(item.ranges) for item in calibrated)) as task:
@@ -89,8 +88,6 @@ def write_variants(
                 variant, cache = make_variant(
                     item, calibrator, request.trt_version, request.cache_algorithm, request.target
                 )
-                if not variants:
-                    written.append(_write(folder, RELEASE, cache, RELEASE_PURPOSE + _belongs(source)))
                 variants.append(variant)
                 name, spec = calibrator.label, f"{calibrator.spec}{_belongs(source)}"
                 written.append(_write(folder, f"{name}.cache", cache, f"cache of {spec}"))
@@ -99,6 +96,12 @@ def write_variants(
                 )
                 task.advance()
     return variants, written
+
+
+def write_release(folder: BuildFolder, variant: Variant) -> Written:
+    """Make a variant's cache the release artifact."""
+    cache = (folder.path / f"{variant.calibrator.label}.cache").read_bytes()
+    return _write(folder, RELEASE, cache, f"the release artifact: {variant.calibrator.label}.cache, for TensorRT <= 10")
 
 
 def _belongs(source: Source) -> str:

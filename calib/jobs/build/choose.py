@@ -81,8 +81,8 @@ def choose_images(request: BuildRequest, dataset: Dataset, folder: BuildFolder, 
     if request.num_images == "auto":
         selection = _shuffled(selection, request.seed)
     choice = Choice(table, selection, described, (*scanned.notes, *selection.notes))
-    if request.evaluation_split is not None:
-        _refuse_leaks(request, choice, folder, progress)
+    for split in dict.fromkeys(filter(None, (request.evaluation_split, request.evaluate))):
+        _refuse_leaks(request, split, choice, folder, progress)
     return choice
 
 
@@ -117,9 +117,8 @@ def _shuffled(selection: Selection, seed: int) -> Selection:
     )
 
 
-def _refuse_leaks(request: BuildRequest, choice: Choice, folder: BuildFolder, progress: Progress) -> None:
+def _refuse_leaks(request: BuildRequest, split: str, choice: Choice, folder: BuildFolder, progress: Progress) -> None:
     """Compare the chosen images with those of the evaluation split."""
-    split = str(request.evaluation_split)
     if split == request.split:
         raise UsageError(
             f"--evaluation-split {split}",

@@ -31,6 +31,7 @@ from calib.edges.report.thumbnails import thumbnail_jpeg
 from calib.errors import ImageError
 from calib.jobs.build.artifacts import Calibrated, Variant, Written
 from calib.jobs.build.choose import Choice
+from calib.jobs.build.measuring import FOLDER, Measured
 from calib.jobs.build.request import BuildRequest
 from calib.stages.amount import Settling
 from calib.stages.sample import distribution
@@ -56,6 +57,7 @@ class BuildFacts:
     variants: Sequence[Variant]
     choice: Choice
     settling: Settling | None
+    measured: Measured | None
     files: Sequence[Written]
     provenance: Mapping[str, Mapping[str, str]]
 
@@ -129,6 +131,8 @@ def _subject(facts: BuildFacts) -> Subject:
 
 def notices(facts: BuildFacts) -> Iterator[Notice]:
     """What the reader must know before relying on the result, besides what the report's sections tell by themselves."""
+    if facts.measured is not None:
+        yield _measured(facts.measured)
     yield from _clipping(facts)
     for item in facts.calibrated:
         if item.source.file_name:
@@ -138,6 +142,18 @@ def notices(facts: BuildFacts) -> Iterator[Notice]:
     for finding in facts.variants[0].quantized.notes:
         if finding.code in SERIOUS:
             yield Notice("warning", finding.text, section="placement")
+
+
+def _measured(measured: Measured) -> Notice:
+    """How the release was chosen, with every variant's numbers."""
+    choice = measured.record["choice"]
+    numbers = [
+        f"{item['name']} {item['delta']:+.2f} points, at worst {item['worst_delta']:+.2f} ({item['worst_slice']})"
+        for item in (choice or {}).get("variants", ())
+    ]
+    rule = f"Rule: {choice['rule']}. " if choice else ""
+    detail = f"{rule}{'; '.join(numbers)}. More in {FOLDER}/evaluation.html."
+    return Notice("info", f"Measured on {measured.record['split']}. {measured.words}", detail, "provenance")
 
 
 def _clipping(facts: BuildFacts) -> Iterator[Notice]:

@@ -32,6 +32,8 @@ class BuildRequest:
         num_images: how many images, or ``auto``: until the ranges settle.
         calibrators: calibrator specs; empty for all built-in ones.
         evaluation_split: split whose images must not be calibrated on; None for none.
+        evaluate: split on which every variant is measured, the best becoming the release; None for the first
+            calibrator's. Its images must not be calibrated on either.
         seed: of every random choice.
         root: overrides the manifest's root.
         preprocess: overrides the manifest's preprocessing.
@@ -52,6 +54,7 @@ class BuildRequest:
     num_images: int | Literal["auto"] = DEFAULT_IMAGES
     calibrators: Sequence[str] = ()
     evaluation_split: str | None = None
+    evaluate: str | None = None
     seed: int = 0
     root: str | None = None
     preprocess: str | None = None
@@ -110,6 +113,7 @@ def build_fingerprint(request: BuildRequest, collection: Mapping[str, Any]) -> d
     return {
         **collection,
         "calibrators": list(request.calibrators),
+        "evaluate": request.evaluate,
         "trt_version": request.trt_version,
         "cache_algorithm": request.cache_algorithm,
         "target": request.target,

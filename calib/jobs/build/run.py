@@ -27,10 +27,12 @@ from calib.jobs.build.artifacts import (
     describe_file,
     json_bytes,
     write_records,
+    write_release,
     write_variants,
 )
 from calib.jobs.build.choose import Choice, choose_images, describe_samplers
 from calib.jobs.build.collecting import make_collector
+from calib.jobs.build.measuring import Measured, measure_variants
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
 from calib.jobs.build.sources import Source, make_sources
@@ -72,7 +74,10 @@ class BuildResult:
             yield item["name"], f"{item['name']}.cache, {item['name']}.qdq.onnx"
         for variant in self.variants[:1]:
             yield "placement", placement_summary(variant)
-        yield "release", str(self.folder / RELEASE)
+        evaluation = self.provenance.get("evaluation")
+        if evaluation and evaluation["choice"]:
+            yield "measured", f"on {evaluation['split']}; {evaluation['choice']['words']}"
+        yield "release", f"{self.folder / RELEASE} ({self.provenance['calibrators'][0]['name']})"
         yield "report", str(self.folder / REPORT)
 
 
@@ -206,7 +211,11 @@ class _Job:
         self.folder.remove_outdated()
         variants, written = write_variants(self.folder, self.request, calibrated, self.progress)
         written += write_records(self.folder, calibrated, choice)
-        document = self._provenance(fingerprint, choice)
+        measured = self._measure(variants)
+        if measured is not None:
+            variants = list(measured.variants)
+        written.insert(0, write_release(self.folder, variants[0]))
+        document = self._provenance(fingerprint, choice, variants, measured)
         facts = BuildFacts(
             request=self.request,
             dataset=self.dataset,
@@ -214,6 +223,7 @@ class _Job:
             variants=variants,
             choice=choice,
             settling=settling,
+            measured=measured,
             files=written,
             provenance=provenance_groups(document),
         )
@@ -229,15 +239,27 @@ class _Job:
         self.folder.end()
         return BuildResult(self.folder.path, document, reused=False, variants=variants)
 
-    def _provenance(self, fingerprint: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
+    def _measure(self, variants: Sequence[Variant]) -> Measured | None:
+        if self.request.evaluate is None:
+            return None
+        return measure_variants(self.request, self.folder, variants, self.progress)
+
+    def _provenance(
+        self,
+        fingerprint: Mapping[str, Any],
+        choice: Choice,
+        variants: Sequence[Variant],
+        measured: Measured | None,
+    ) -> dict[str, Any]:
+        """Describe the build; the calibrators are listed with that of the release artifact first."""
         return {
             "schema": SCHEMA,
             "request": dict(fingerprint),
             "calibrators": [
                 {"name": item.label, "spec": str(item.spec), "parameters": dict(item.arguments)}
-                for source in self.sources
-                for item in source.calibrators
+                for item in (variant.calibrator for variant in variants)
             ],
+            "evaluation": None if measured is None else dict(measured.record),
             "samplers": list(choice.samplers),
             "seed": self.request.seed,
             "preprocess": fingerprint["preprocess"],
