@@ -39,25 +39,44 @@ class BuildLink:
     report: str
 
 
+COLUMNS: Mapping[str, str | None] = {
+    "all": None,
+    "day": "light=day",
+    "dusk": "light=dusk",
+    "night": "light=night",
+    "small objects": "small-objects",
+    "dark pixels": "dark-pixels",
+}
+"""Heading to slice of the evaluation; None for the whole split."""
+
+
 def columns_of(evaluation: Mapping[str, Any]) -> list[str]:
-    """Name the slices in order, ``all`` first."""
-    return ["all", *evaluation["models"][0]["slices"]]
+    """Headings of the slices that the evaluation could make, ``all`` first."""
+    slices = evaluation["models"][0]["slices"]
+    return [heading for heading, name in COLUMNS.items() if name is None or name in slices]
 
 
 def reference_row(evaluation: Mapping[str, Any]) -> list[float]:
-    """Mean IoU of the reference by slice, percent."""
+    """Mean IoU of the reference by column, percent."""
     model = evaluation["models"][0]
-    return [100.0 * model["miou"], *(100.0 * part["miou"] for part in model["slices"].values())]
+    names = [COLUMNS[heading] for heading in columns_of(evaluation)]
+    return [100.0 * (model["miou"] if name is None else model["slices"][name]["miou"]) for name in names]
 
 
 def differences(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Difference to the reference by slice: ``delta`` and ``ci95`` in points."""
+    """Difference to the reference by column: ``delta`` and ``ci95`` in points."""
     found = model["vs_reference"]
-    return [found["miou"], *found["slices"].values()]
+    return [found["miou"] if name is None else found["slices"][name] for name in COLUMNS.values() if _has(found, name)]
+
+
+def _has(found: Mapping[str, Any], name: str | None) -> bool:
+    return name is None or name in found["slices"]
 
 
 def interval_text(difference: Mapping[str, Any]) -> str:
     """Write a difference with its interval."""
+    if difference["ci95"] is None:
+        return f"{difference['delta']:+.2f}"
     low, high = difference["ci95"]
     return f"{difference['delta']:+.2f} [{low:+.2f}, {high:+.2f}]"
 
@@ -71,7 +90,7 @@ def render_demo_page(
     """Render the page: UTF-8 HTML, the same bytes for the same evaluation.
 
     Args:
-        evaluation: what ``evaluation.json`` holds, the float network first.
+        evaluation: what ``evaluation.json`` of ``calib evaluate`` holds, the float network first.
         samplers: sampler spec by build name.
         images: how many images each build calibrated on.
         scenes: name, RGB picture ``[H, W, 3]`` and label ``[H, W]`` of the scenes to show.

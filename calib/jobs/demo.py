@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,26 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calib.core.graph import analyse
-from calib.demo.accuracy import Scored, Slice, count_image, evaluation_document, slices_of
 from calib.demo.dataset import LEVELS, plan_split, write_dataset
 from calib.demo.page import render_demo_page
 from calib.edges.builddir import REPORT
-from calib.edges.feeds import FeedReader
 from calib.edges.files import make_output_folder, write_atomic
-from calib.edges.labels import LabelReader
-from calib.edges.manifest import load_dataset
-from calib.edges.models import load_model
-from calib.edges.runners.ort import OrtRunner
 from calib.jobs.build import BuildRequest, BuildResult, build
-from calib.jobs.build.artifacts import json_bytes
-from calib.stages.inputs import bind_inputs
-from calib.types.data import Dataset
+from calib.jobs.evaluate import EvaluateRequest, run_evaluation
 from calib.types.progress import Progress
 
 MODEL = "demo.onnx"
-EVALUATION = "evaluation.json"
-REFERENCE = "float"
+EVALUATION = "evaluation"
+"""Folder of the evaluation below the demo's."""
 IMAGES = 48
 CHOICES: Mapping[str, str] = {
     "random": "random",
@@ -85,8 +75,7 @@ def run_demo(request: DemoRequest, progress: Progress) -> DemoResult:
     builds = {name: build(_build_request(request, manifest, name), progress) for name in CHOICES}
     if not request.evaluate:
         return DemoResult(next(iter(builds.values())).folder / REPORT, builds, None)
-    evaluation = _evaluate(request, load_dataset(str(manifest), "val"), _models(folder, builds), progress)
-    write_atomic(folder / EVALUATION, json_bytes(evaluation))
+    evaluation = _evaluate(request, manifest, builds, progress)
     report = folder / REPORT
     write_atomic(report, render_demo_page(evaluation, CHOICES, IMAGES, _scenes_to_show()))
     return DemoResult(report, builds, evaluation)
@@ -117,40 +106,19 @@ def _build_request(request: DemoRequest, manifest: Path, name: str) -> BuildRequ
     )
 
 
-def _models(folder: Path, builds: Mapping[str, BuildResult]) -> list[tuple[str, Path]]:
-    """Name every network to score: the float one, then each build's variants."""
-    variants = [
-        (f"{name}, {item['name']}", result.folder / f"{item['name']}.qdq.onnx")
-        for name, result in builds.items()
-        for item in result.provenance["calibrators"]
-    ]
-    return [(REFERENCE, folder / MODEL), *variants]
-
-
 def _evaluate(
-    request: DemoRequest, dataset: Dataset, models: Sequence[tuple[str, Path]], progress: Progress
+    request: DemoRequest, manifest: Path, builds: Mapping[str, BuildResult], progress: Progress
 ) -> dict[str, Any]:
-    scorer = _Scorer(dataset, models[0][1])
-    with progress.task("measuring accuracy", len(models)) as task, ThreadPoolExecutor(_workers(request)) as pool:
-        scored = []
-        for name, path in models:
-            scored.append(scorer.score(name, path, request.output, pool))
-            task.advance()
-    return evaluation_document(scored, scorer.slices, request.seed)
-
-
-class _Scorer:
-    """Scores networks on one split, which is decoded once."""
-
-    def __init__(self, dataset: Dataset, model: Path) -> None:
-        bindings = bind_inputs(analyse(load_model(model)), dataset.preprocess, dataset.inputs, model.name)
-        reader, labels = FeedReader(dataset, bindings), LabelReader(dataset)
-        self._feeds = [reader.load(record.key) for record in dataset.records]
-        self._labels = [labels.read(record).ids for record in dataset.records]
-        self.slices: tuple[Slice, ...] = slices_of([record.group["light"] for record in dataset.records])
-
-    def score(self, name: str, path: Path, root: Path, pool: ThreadPoolExecutor) -> Scored:
-        """Run a network on every image; Q/DQ is computed literally, so that no processor's kernels enter."""
-        run = OrtRunner(load_model(path), path.name, optimize=False).run
-        counts = pool.map(lambda pair: count_image(run, *pair), zip(self._feeds, self._labels, strict=True))
-        return Scored(name, path.relative_to(root).as_posix(), np.stack(list(counts)))
+    """Measure the float network and every variant of every build on the scenes of ``val``."""
+    folders = [str(build.folder) for build in builds.values()]
+    asked = EvaluateRequest(
+        models=[str(request.output / MODEL), *folders],
+        data=str(manifest),
+        output=request.output / EVALUATION,
+        split="val",
+        reference=str(request.output / MODEL),
+        pictures=4,
+        seed=request.seed,
+        workers=request.workers,
+    )
+    return run_evaluation(asked, progress).document

@@ -37,11 +37,11 @@ def test_it_ends_by_naming_the_report(finished):
 
 def test_it_prints_what_was_measured(finished):
     folder, printed = finished
-    evaluation = json.loads((folder / "evaluation.json").read_text())
-    assert [model["name"] for model in evaluation["models"]][:2] == ["float", "random, entropy"]
+    evaluation = json.loads((folder / "evaluation/evaluation.json").read_text())
+    assert [model["name"] for model in evaluation["models"]][:2] == ["demo", "random/entropy"]
     assert len(evaluation["models"]) == 11
     for model in evaluation["models"][1:]:
-        delta = model["vs_reference"]["slices"]["night"]["delta"]
+        delta = model["vs_reference"]["slices"]["light=night"]["delta"]
         (line,) = [line for line in printed.splitlines() if line.strip().startswith(model["name"])]
         assert f"{delta:+.2f}" in line.split()
 
@@ -62,7 +62,7 @@ def test_the_page_asks_the_network_for_nothing_and_links_the_builds(finished):
     page = (folder / "report.html").read_text()
     links = set(re.findall(r'(?:href|src)="([^"#]+)"', page))
     assert all(link.startswith("data:") or (folder / link).is_file() for link in links)
-    assert {"builds/random/report.html", "builds/enriched/report.html"} <= links
+    assert {"builds/random/report.html", "builds/enriched/report.html", "evaluation/evaluation.html"} <= links
     assert page.count("<img") == 6
 
 
@@ -81,4 +81,4 @@ def test_without_evaluation_it_names_a_build_report(few, tmp_path):
     document = json.loads(answer.stdout)
     assert document["evaluation"] is None
     assert document["report"] == str(tmp_path / "builds" / "random" / "report.html")
-    assert not (tmp_path / "evaluation.json").exists()
+    assert not (tmp_path / "evaluation").exists()

@@ -5,7 +5,8 @@ import numpy as np
 import onnx
 import pytest
 
-from calib.demo.accuracy import count_pixels, iou
+from calib.core.confusion import confusion_matrix
+from calib.core.metrics import class_iou, diagonal_counts
 from calib.demo.classes import CLASS_NAMES, SMALL_CLASSES
 from calib.demo.dataset import encode_image, plan_split
 
@@ -33,9 +34,13 @@ def counts(session):
         encoded = np.frombuffer(encode_image(drawn.image), np.uint8)
         image = cv2.imdecode(encoded, cv2.IMREAD_COLOR)[..., ::-1]
         logits = session.run(["logits"], {"image": as_input(image)[None]})[0][0]
-        image_counts = count_pixels(drawn.label, logits.argmax(0), len(CLASS_NAMES))
+        image_counts = confusion_matrix(drawn.label, logits.argmax(0).astype(np.uint8), len(CLASS_NAMES))
         found[scene.group] = found.get(scene.group, 0) + image_counts
     return found
+
+
+def iou(matrix):
+    return class_iou(*diagonal_counts(matrix))
 
 
 def as_input(image):
