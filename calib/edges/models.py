@@ -10,7 +10,7 @@ from typing import IO
 import onnx
 from onnx import external_data_helper
 
-from calib.core.graph.structure import all_tensors
+from calib.core.graph.structure import all_tensors, unreadable_name
 from calib.edges.files import output_errors, temporary_sibling, write_atomic
 from calib.errors import ModelError
 
@@ -52,6 +52,7 @@ def load_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise _unreadable(place, data) from error
     _refuse_empty(place, model)
     _refuse_newer(place, model)
+    _refuse_odd_names(place, model)
     _load_external(place, model)
     return model
 
@@ -129,6 +130,17 @@ def _refuse_newer(path: Path, model: onnx.ModelProto) -> None:
             expected=f"opset up to {newest} and IR version up to {onnx.IR_VERSION}",
             got=f"opset {version}, IR version {model.ir_version}",
             remedy="update the onnx package (pip install -U onnx), or export with an older opset",
+        )
+
+
+def _refuse_odd_names(path: Path, model: onnx.ModelProto) -> None:
+    odd = unreadable_name(model)
+    if odd is not None:
+        raise ModelError(
+            str(path),
+            expected="names in UTF-8",
+            got=odd,
+            remedy="the file is damaged; fetch it again, or export it anew",
         )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from calib.core.formats.registry import QDQ
 from calib.core.graph.stored import StoredValues
+from calib.core.graph.structure import unreadable_name
 from calib.core.quantization import weight_amax
 from calib.errors import FormatError, StatisticsError
 from calib.types.rangetable import LEVELS, RangeTable, Remark, TensorRange, WeightRange
@@ -181,8 +182,11 @@ def read_qdq(model: onnx.ModelProto, place: str) -> RangeTable:
         A table in node order; the scales of symmetric INT8 pairs are exact. Remarks name what TensorRT rejects.
 
     Raises:
-        FormatError: the model holds no Q/DQ pair.
+        FormatError: the model holds no Q/DQ pair, or a name that is no text.
     """
+    odd = unreadable_name(model)
+    if odd is not None:
+        raise FormatError(place, expected="names in UTF-8", got=odd, remedy="the file is damaged; restore it")
     reader = _Reader(model)
     for node in model.graph.node:
         stored = node.op_type in DEQUANTIZE and node.input and node.input[0] in reader.stored.constants

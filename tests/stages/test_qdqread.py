@@ -7,7 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calib.errors import FormatError
+from calib.edges.models import load_model
+from calib.errors import FormatError, ModelError
 from calib.stages.qdqread import read_qdq
 from tests.core.formats.tables import qdq_model
 from tests.graphs import model, node, weight
@@ -160,6 +161,15 @@ def test_models_of_onnx_runtimes_quantizer_are_read(tmp_path):
     assert {item.name for item in found.weights} == {"w", "w2"}
     quant.quantize_static(str(path), str(out), Reader())
     assert set(codes(onnx.load(out))) >= {"asymmetric"}
+
+
+def test_names_that_are_no_text_are_refused(tmp_path):
+    data = qdq_model(SCALE).SerializeToString().replace(b"\x01x", b"\x01\xff")
+    with pytest.raises(FormatError, match="UTF-8"):
+        read_qdq(onnx.load_from_string(data), "m")
+    (tmp_path / "m.onnx").write_bytes(data)
+    with pytest.raises(ModelError, match="UTF-8"):
+        load_model(tmp_path / "m.onnx")
 
 
 def test_a_float_model_is_no_source_of_ranges():

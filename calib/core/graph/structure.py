@@ -198,3 +198,17 @@ def _attribute_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorP
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+
+
+def unreadable_name(model: onnx.ModelProto) -> str | None:
+    """Find a name that is no UTF-8: protobuf hands such a text out as bytes. None where all are text."""
+    for graph in all_graphs(model.graph):
+        for text in (*initializer_names(graph), *(value.name for value in (*graph.input, *graph.output))):
+            if isinstance(text, bytes):
+                return repr(text)
+        for node in graph.node:
+            attributes = (item.name for item in node.attribute)
+            for text in (node.name, node.op_type, node.domain, *node.input, *node.output, *attributes):
+                if isinstance(text, bytes):
+                    return repr(text)
+    return None
