@@ -283,3 +283,40 @@ def test_the_installed_version_is_read_from_metadata(monkeypatch) -> None:
 
 def missing() -> str:
     raise library.PackageNotFoundError
+
+
+def test_an_engine_is_evaluated_like_the_network_it_was_built_from(place: Path, provide, monkeypatch) -> None:
+    from calib.jobs.evaluate import EvaluateRequest, run_evaluation
+
+    provided = provide(11)
+    engine(place, provided, "trt11", fp16=False)
+    if provided.double:
+        monkeypatch.setattr("calib.edges.tensorrt.runner.CudaMemory", HostMemory)
+    request = EvaluateRequest(
+        models=[str(place / "out/percentile.trt11.engine"), str(place / "out/percentile.qdq.onnx")],
+        reference=str(place / "net.onnx"), data=str(place / "set.yaml"), output=place / "evaluated", split="val",
+        pictures=0, resamples=100,
+    )  # fmt: skip
+    models = run_evaluation(request, SilentProgress()).document["models"]
+    ours, qdq = models[1:]
+    assert ours["miou"] == pytest.approx(qdq["miou"], abs=0.02)
+    assert len(ours["sha256"]) == 64
+
+
+def test_evaluating_an_engine_without_tensorrt_says_what_to_do(place: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    (place / "x.engine").write_bytes(b"ptrt")
+    code = run(
+        [
+            "evaluate",
+            str(place / "x.engine"),
+            "--data",
+            str(place / "set.yaml"),
+            "--split",
+            "val",
+            "-o",
+            str(place / "e"),
+        ]
+    )
+    assert code == 2
+    assert "qdq.onnx" in capsys.readouterr().err
