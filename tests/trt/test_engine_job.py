@@ -98,7 +98,7 @@ def test_trt11_builds_from_the_qdq_network(place: Path, provide) -> None:
     assert result.missing is None
     assert result.audit.schema == "io-tensors"
     assert result.document()["audit"]["counts"].get("int8", 0) >= 1
-    assert result.files["network"].name == "percentile.fp16.qdq.onnx"
+    assert result.files["network"].name == "percentile.fp16.onnx"
     assert result.files["engine"].name == "percentile.trt11.engine"
     plain = engine(place, provided, "trt11", fp16=False)
     assert "network" not in plain.files

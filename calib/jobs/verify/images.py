@@ -112,7 +112,7 @@ def _check_images(subject: Subject, digests: Mapping[str, str | None]) -> Iterat
 
 
 def _check_overlap(subject: Subject, request: VerifyRequest, progress: Progress) -> Check:
-    split = request.evaluation_split or subject.request.get("evaluation_split")
+    split = request.evaluation_split or subject.evaluation_split
     if split is None:
         return Check("overlap", "skip", "name the split that accuracy is measured on with --evaluation-split")
     ours = {digest: key for key, digest in subject.provenance["images"].items()}
