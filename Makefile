@@ -13,6 +13,8 @@ DEMO := .venv-demo
 TEST := .venv-test
 SOURCES := $(shell find calib samplers calibrators data_manifests -type f -not -name '*.pyc' 2>/dev/null)
 INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Modules that must type-check against the stubs of TensorRT 11 too, not only against those of 10.
+TRT11 := $(addprefix calib/edges/tensorrt/,buffers.py building.py calibration.py explicit.py library.py runner.py)
 TEST_PACKAGES ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -29,6 +31,7 @@ check: $(TEST)/installed
 	$(TEST)/bin/ruff check .
 	$(TEST)/bin/ruff format --check .
 	$(TEST)/bin/mypy
+	MYPYPATH=typings/trt11 $(TEST)/bin/mypy --cache-dir .mypy_cache/trt11 $(TRT11)
 
 format: $(TEST)/installed
 	$(TEST)/bin/ruff check --fix .

@@ -98,7 +98,7 @@ def test_trt11_builds_from_the_qdq_network(place: Path, provide) -> None:
     assert result.missing is None
     assert result.audit.schema == "io-tensors"
     assert result.document()["audit"]["counts"].get("int8", 0) >= 1
-    assert result.files["network"].name == "percentile.fp16.qdq.onnx"
+    assert result.files["network"].name == "percentile.fp16.onnx"
     assert result.files["engine"].name == "percentile.trt11.engine"
     plain = engine(place, provided, "trt11", fp16=False)
     assert "network" not in plain.files
@@ -283,3 +283,40 @@ def test_the_installed_version_is_read_from_metadata(monkeypatch) -> None:
 
 def missing() -> str:
     raise library.PackageNotFoundError
+
+
+def test_an_engine_is_evaluated_like_the_network_it_was_built_from(place: Path, provide, monkeypatch) -> None:
+    from calib.jobs.evaluate import EvaluateRequest, run_evaluation
+
+    provided = provide(11)
+    engine(place, provided, "trt11", fp16=False)
+    if provided.double:
+        monkeypatch.setattr("calib.edges.tensorrt.runner.CudaMemory", HostMemory)
+    request = EvaluateRequest(
+        models=[str(place / "out/percentile.trt11.engine"), str(place / "out/percentile.qdq.onnx")],
+        reference=str(place / "net.onnx"), data=str(place / "set.yaml"), output=place / "evaluated", split="val",
+        pictures=0, resamples=100,
+    )  # fmt: skip
+    models = run_evaluation(request, SilentProgress()).document["models"]
+    ours, qdq = models[1:]
+    assert ours["miou"] == pytest.approx(qdq["miou"], abs=0.02)
+    assert len(ours["sha256"]) == 64
+
+
+def test_evaluating_an_engine_without_tensorrt_says_what_to_do(place: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    (place / "x.engine").write_bytes(b"ptrt")
+    code = run(
+        [
+            "evaluate",
+            str(place / "x.engine"),
+            "--data",
+            str(place / "set.yaml"),
+            "--split",
+            "val",
+            "-o",
+            str(place / "e"),
+        ]
+    )
+    assert code == 2
+    assert "qdq.onnx" in capsys.readouterr().err

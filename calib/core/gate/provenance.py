@@ -51,6 +51,17 @@ def _is_mapping_or_null(value: Any) -> bool:
     return value is None or isinstance(value, dict)
 
 
+def _is_evaluation_record(value: Any) -> bool:
+    if value is None:
+        return True
+    return (
+        isinstance(value, dict)
+        and _is_text(value.get("file"))
+        and _is_digest(value.get("sha256"))
+        and _is_mapping_or_null(value.get("choice"))
+    )
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -96,12 +107,16 @@ SHAPE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "samplers": ("a list of spec, parameters", _are_samplers),
     "seed": ("a number", _is_number),
     "preprocess": ("a mapping or null", _is_mapping_or_null),
+    "evaluation": ("null, or the file, sha256 and choice of an evaluation", _is_evaluation_record),
     "images": ("image names with sha256", _are_digests),
     "outputs": ("file names with sha256", _are_digests),
     "times.started": ("a time", _is_time),
     "times.finished": ("a time", _is_time),
 }
 """Dotted path to what belongs there, in words and as a test."""
+
+OPTIONAL = frozenset({"evaluation"})
+"""Paths that need not be there."""
 
 
 def read_time(value: Any) -> datetime | None:
@@ -139,9 +154,9 @@ def _misshapen(document: Document) -> Iterator[str]:
         value: Any = document
         for key in path.split("."):
             value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
-        if value is _ABSENT:
+        if value is _ABSENT and path not in OPTIONAL:
             yield f"{path} is missing"
-        elif not test(value):
+        elif value is not _ABSENT and not test(value):
             yield f"{path} is not {wanted}"
 
 
@@ -172,6 +187,9 @@ def _disagreements(document: Document) -> Iterator[str]:
         yield "calibrators and request.calibrators differ"
     if isinstance(request["num_images"], int) and len(document["images"]) > request["num_images"]:
         yield f"{len(document['images'])} images, {request['num_images']} were asked for"
+    choice = (document.get("evaluation") or {}).get("choice")
+    if choice and choice.get("name") != document["calibrators"][0]["name"]:
+        yield f"the release is {document['calibrators'][0]['name']}, the evaluation chose {choice.get('name')}"
     missing = sorted(expected_outputs(document) - set(outputs))
     if missing:
         yield f"outputs does not list {few(missing)}"

@@ -21,7 +21,8 @@ from calib.edges.models import load_model
 from calib.edges.provenance import model_digest
 from calib.edges.runners.callables import CallableRunner, is_module
 from calib.edges.runners.ort import OrtRunner, Provider
-from calib.errors import MissingLibraryError, ModelError, UsageError
+from calib.edges.tensorrt.runner import EngineRunner, engine_network, read_engine
+from calib.errors import MissingLibraryError, UsageError
 from calib.stages.batches import batch_length
 from calib.stages.inputs import InputBinding, bind_inputs
 from calib.types.data import Dataset, Preprocess
@@ -75,7 +76,7 @@ def load_network(source: Source, dataset: Dataset, numerics: Numerics, provider:
         UsageError: a factory cannot be called.
     """
     if source.kind == "engine":
-        raise _no_engine(source)
+        return _load_engine(source, dataset)
     if source.kind == "factory":
         return _load_factory(source, dataset, numerics, provider)
     digests = model_digest(Path(source.address))
@@ -195,11 +196,21 @@ def _no_factory(address: str, got: str) -> UsageError:
     )  # fmt: skip
 
 
-def _no_engine(source: Source) -> ModelError:
-    return ModelError(
-        source.address,
-        expected="a network that this version of calib can run: ONNX, a build folder or module:factory",
-        got="a TensorRT engine",
-        remedy="evaluate the .qdq.onnx that the engine was built from; --numerics fake-quant computes what its INT8 "
-        "layers compute, up to float rounding",
-    )
+def _load_engine(source: Source, dataset: Dataset) -> Loaded:
+    """Load an engine with the installed TensorRT, on the first GPU."""
+    plan = read_engine(Path(source.address))
+    try:
+        import tensorrt  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise MissingLibraryError(
+            source.address,
+            expected="TensorRT, to run an engine",
+            got=str(error),
+            remedy="evaluate the .qdq.onnx that the engine was built from; --numerics fake-quant computes what its "
+            "INT8 layers compute, up to float rounding",
+        ) from error
+    runner = EngineRunner(plan, source.address)
+    network = engine_network(runner)
+    bindings = bind_inputs(network, dataset.preprocess, _own_inputs(network, dataset), source.address)
+    rows, _ = batch_length(bindings, 1)
+    return Loaded(source, runner, bindings, network.outputs, {}, rows, True, hashlib.sha256(plan).hexdigest())

@@ -184,5 +184,5 @@ def _refused(place: Path, errors: Sequence[trt.ParserError], log: Log) -> ModelE
         str(place),
         expected="a network that TensorRT's parser takes",
         got=("; ".join(told) or log.why())[:800],
-        remedy="`calib lint --target trt10,trt11` names what to change; a newer TensorRT may know the operator",
+        remedy="replace the operator or export with another opset; a newer TensorRT may know it",
     )

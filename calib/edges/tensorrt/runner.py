@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calib.core.graph import GraphTensor
+from calib.core.graph import GraphTensor, Network
 from calib.edges.tensorrt.buffers import CudaMemory, DeviceBuffer, DeviceMemory
 from calib.edges.tensorrt.building import EngineError, load_engine
 from calib.edges.tensorrt.library import Log, make_logger
@@ -184,6 +185,40 @@ class EngineRunner:
         return EngineError(
             self._place, expected=expected, got=self._log.why(), remedy="see the reason; `calib doctor` checks the GPU"
         )
+
+
+def read_engine(path: Path) -> bytes:
+    """Read an engine file.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            str(path), expected="a readable engine", got=str(error.strerror).lower(), remedy="check the path"
+        ) from error
+
+
+def engine_network(runner: EngineRunner) -> Network:
+    """An engine's inputs and outputs as a network without nodes."""
+    return Network(
+        inputs=tuple(runner.inputs),
+        outputs=tuple(runner.output_tensors),
+        activations=(),
+        constants=frozenset(),
+        not_covered=(),
+        nodes=(),
+        order=(),
+        producers={},
+        consumers={},
+        elem_types={},
+        shapes={},
+        opsets={},
+        values={},
+        names=frozenset(),
+    )
 
 
 def profile_json(times: Mapping[str, float], iterations: int) -> str:

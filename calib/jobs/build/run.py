@@ -15,7 +15,7 @@ from calib.core.plugins import parse_spec
 from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
 from calib.edges.feeds import FeedReader
 from calib.edges.files import write_atomic
-from calib.edges.manifest import load_dataset, require_preprocess
+from calib.edges.manifest import load_dataset
 from calib.edges.models import load_model
 from calib.edges.plugins import all_calibrators
 from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
@@ -31,7 +31,7 @@ from calib.jobs.build.artifacts import (
     write_variants,
 )
 from calib.jobs.build.choose import Choice, choose_images, describe_samplers
-from calib.jobs.build.collecting import make_collector
+from calib.jobs.build.collecting import bind_dataset, make_collector
 from calib.jobs.build.measuring import Measured, measure_variants
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
@@ -39,7 +39,7 @@ from calib.jobs.build.sources import Source, make_sources
 from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
-from calib.stages.inputs import InputBinding, bind_inputs
+from calib.stages.inputs import InputBinding
 from calib.stages.placement import refuse_quantized
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
@@ -93,7 +93,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     model = load_model(request.model)
     network = analyse(model)
     dataset = load_dataset(request.data, request.split, request.root, request.preprocess)
-    bindings = _bind(network, dataset, request.model.name)
+    bindings = bind_dataset(network, dataset, request.model.name)
     batch_length(bindings, request.batch_size)
     folder = BuildFolder(request.output)
     versions = library_versions()
@@ -121,13 +121,6 @@ def _try_out(request: BuildRequest, dataset: Dataset, network: Network, bindings
 
 def _calibrator_specs(request: BuildRequest) -> list[Any]:
     return [parse_spec(text) for text in request.calibrators or all_calibrators()]
-
-
-def _bind(network: Network, dataset: Dataset, place: str) -> tuple[InputBinding, ...]:
-    files = {name for record in dataset.records for name in record.inputs}
-    if any(tensor.name not in dataset.inputs and tensor.name not in files for tensor in network.inputs):
-        require_preprocess(dataset)
-    return bind_inputs(network, dataset.preprocess, dataset.inputs, place, files)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from calib.edges.files import sha256_file
 from calib.edges.manifest import load_dataset
 from calib.edges.tensorrt.calibration import InputSpec
 from calib.errors import ImageError, UsageError
+from calib.jobs.build.collecting import bind_dataset
 from calib.jobs.build.request import describe_inputs
 from calib.jobs.engine.request import EngineRequest
 from calib.jobs.engine.source import EngineSource
-from calib.stages.inputs import InputBinding, bind_inputs
+from calib.stages.inputs import InputBinding
 from calib.types.data import Dataset
 from calib.types.gate import few
 from calib.types.progress import Progress
@@ -85,7 +86,7 @@ def open_stream(request: EngineRequest, source: EngineSource, progress: Progress
         )
     keys = sorted(source.provenance["images"])
     _check_images(dataset, source.provenance["images"])
-    bindings = bind_inputs(source.network, dataset.preprocess, dataset.inputs, source.place.name)
+    bindings = bind_dataset(source.network, dataset, source.place.name)
     reader = FeedReader(dataset, bindings)
     inputs, batch = _inputs(bindings, reader, keys)
     return ImageStream(keys, batch, inputs, reader, progress)

@@ -115,7 +115,7 @@ def _network_file(source: EngineSource, paths: _Paths) -> Path:
     """The network that trtexec would read; a cast one is written beside the engine."""
     if not source.cast:
         return source.place
-    path = paths.engine.with_name(f"{source.label}.fp16.qdq.onnx")
+    path = paths.engine.with_name(f"{source.label}.fp16.onnx")
     save_model(source.model, path)
     return path
 

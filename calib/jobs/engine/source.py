@@ -149,8 +149,7 @@ def _halved(model: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto | Non
         found = halve(model, _observed(folder))
     except ModelError as error:
         return None, (f"what is not INT8 stays in float32: {error.got}",)
-    kept = f"{len(found.kept)} nodes stay in float32" if found.kept else "none stays in float32"
-    return found.model, (f"{len(found.half)} nodes cast to float16, {kept}",)
+    return found.model, (f"nodes cast to float16: {len(found.half)}, left in float32: {len(found.kept)}",)
 
 
 def _observed(folder: Path) -> dict[str, float]:

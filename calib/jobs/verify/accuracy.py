@@ -131,7 +131,7 @@ def _evaluate(subject: Subject, request: VerifyRequest, variant: str, progress: 
     """Evaluate the float network and the variant's Q/DQ network now."""
     from calib.jobs.evaluate import EvaluateRequest, run_evaluation
 
-    split = request.evaluation_split or subject.request.get("evaluation_split")
+    split = request.evaluation_split or subject.evaluation_split
     if request.data is None or split is None:
         raise UsageError(
             "--fresh",

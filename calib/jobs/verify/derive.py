@@ -77,15 +77,21 @@ def check_derivation(subject: Subject, workers: int) -> Derived:
 
 
 def _calibrators(subject: Subject) -> tuple[BoundCalibrator, ...]:
-    return bind_calibrators([parse_spec(item["spec"]) for item in subject.provenance["calibrators"]], all_calibrators())
+    """The calibrators in the order they were asked for; the provenance lists the release artifact's first."""
+    registry = all_calibrators()
+    asked = list(subject.request["calibrators"]) or list(registry)
+    recorded = sorted(
+        (item["spec"] for item in subject.provenance["calibrators"]),
+        key=lambda spec: asked.index(spec) if spec in asked else len(asked),
+    )
+    return bind_calibrators([parse_spec(spec) for spec in recorded], registry)
 
 
 def _check_parameters(subject: Subject, calibrators: Sequence[BoundCalibrator]) -> Iterator[Check]:
     recorded = subject.provenance["calibrators"]
     bound = [{"name": item.label, "spec": str(item.spec), "parameters": dict(item.arguments)} for item in calibrators]
-    differing = [
-        entry["name"] for entry, now in zip(recorded, json.loads(json.dumps(bound)), strict=True) if entry != now
-    ]
+    known = json.loads(json.dumps(bound))
+    differing = [entry["name"] for entry in recorded if entry not in known]
     if differing:
         yield Check("calibrators", "fail", f"recorded with other parameters: {few(differing)}", OTHER_VERSION)
 

@@ -12,11 +12,10 @@ from calib.core.gate.consistency import extremes_not_reached, extremes_outside
 from calib.edges.files import sha256_file
 from calib.edges.manifest import load_dataset
 from calib.jobs.build.artifacts import Calibrated
-from calib.jobs.build.collecting import make_collector
+from calib.jobs.build.collecting import bind_dataset, make_collector
 from calib.jobs.build.request import describe_inputs
 from calib.jobs.verify.request import VerifyRequest
 from calib.jobs.verify.subject import Subject
-from calib.stages.inputs import bind_inputs
 from calib.types.data import Dataset, ImageRecord
 from calib.types.gate import Check, few
 from calib.types.progress import Progress
@@ -113,7 +112,7 @@ def _check_images(subject: Subject, digests: Mapping[str, str | None]) -> Iterat
 
 
 def _check_overlap(subject: Subject, request: VerifyRequest, progress: Progress) -> Check:
-    split = request.evaluation_split or subject.request.get("evaluation_split")
+    split = request.evaluation_split or subject.evaluation_split
     if split is None:
         return Check("overlap", "skip", "name the split that accuracy is measured on with --evaluation-split")
     ours = {digest: key for key, digest in subject.provenance["images"].items()}
@@ -159,7 +158,7 @@ def _collect(
     progress: Progress,
 ) -> Mapping[str, TensorStatistics]:
     source = calibrated.source
-    bindings = bind_inputs(source.network, dataset.preprocess, dataset.inputs, "the network")
+    bindings = bind_dataset(source.network, dataset, "the network")
     collector = make_collector(
         source, dataset, bindings, place="the network", non_finite=subject.request.get("non_finite", "stop")
     )

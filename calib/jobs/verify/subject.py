@@ -52,6 +52,11 @@ class Subject:
         return [item["name"] for item in self.provenance["calibrators"]]
 
     @property
+    def evaluation_split(self) -> str | None:
+        """Split that the build was measured on, or kept apart for that."""
+        return self.request.get("evaluate") or self.request.get("evaluation_split")
+
+    @property
     def same_model(self) -> bool:
         """Whether the network is, byte for byte, the one that was calibrated; its file may have another name."""
         return sorted(self.digests.values()) == sorted(self.request["model"].values())
@@ -107,11 +112,25 @@ def check_files(subject: Subject) -> list[Check]:
     checks = [found for name, digest in outputs.items() if (found := _check_file(subject.folder, name, digest))]
     if not checks:
         checks.append(Check("files", "pass", f"{len(outputs)} files as they were built"))
+    checks += _check_evaluation(subject)
     strangers = _strangers(subject.folder, outputs)
     if strangers:
         detail = f"not of this build, and not vouched for: {few(strangers)}"
         checks.append(Check("files", "note", detail, "release only files that provenance.json lists"))
     return checks
+
+
+def _check_evaluation(subject: Subject) -> list[Check]:
+    """Compare the evaluation that the release was chosen by, where there was one, with its recorded hash."""
+    record = subject.provenance.get("evaluation")
+    if record is None:
+        return []
+    path = subject.folder / record["file"]
+    inside = path.resolve().is_relative_to(subject.folder.resolve())
+    if inside and path.is_file() and sha256_file(path) == record["sha256"]:
+        return [Check("evaluation", "pass", f"{record['file']} as it was when the release was chosen by it")]
+    detail = f"{record['file']}, which the release was chosen by, was changed or is missing"
+    return [Check("evaluation", "fail", detail, f"write further evaluations elsewhere; {REBUILD}")]
 
 
 def _check_file(folder: Path, name: str, digest: str) -> Check | None:
