@@ -67,8 +67,9 @@ class _Scale:
         """Half-width of the symmetric range that holds every value the integers stand for."""
         if self.symmetric:
             return float(self.scale.max(initial=0.0)) * LEVELS
-        low, high = ((limit - self.zero) * self.scale for limit in (self.low, self.high))
-        return float(np.maximum(np.abs(low), np.abs(high)).max(initial=0.0))
+        with np.errstate(all="ignore"):  # an infinite scale times 0 is NaN: passed on, not complained of
+            low, high = ((limit - self.zero) * self.scale for limit in (self.low, self.high))
+            return float(np.maximum(np.abs(low), np.abs(high)).max(initial=0.0))
 
 
 @dataclass
