@@ -69,7 +69,10 @@ def write_data(folder: Path, images: int = 10) -> Path:
 
 
 def make_build(
-    folder: Path, calibrators: Sequence[str] = ("percentile", "minmax", "per-channel:equalize=true"), seed: int = 5
+    folder: Path,
+    calibrators: Sequence[str] = ("percentile", "minmax", "per-channel:equalize=true"),
+    seed: int = 5,
+    evaluate: str | None = None,
 ) -> Path:
     """Write network, data and a finished build ``out`` into a folder."""
     model = write_network(folder / "net.onnx", seed)
@@ -83,6 +86,7 @@ def make_build(
         num_images=6,
         calibrators=calibrators,
         evaluation_split="val",
+        evaluate=evaluate,
     )
     build(request, SilentProgress())
     return folder / "out"

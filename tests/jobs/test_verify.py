@@ -222,14 +222,14 @@ def scale_statistics(factor: float) -> Callable[[dict[str, Any]], None]:
 
 def other_calibrator_parameters(place: Path) -> None:
     document = load(place)
-    document["calibrators"][0]["parameters"]["percent"] = 99.0
+    document["calibrators"][0]["parameters"]["percentile"] = 99.0
     store(place, document)
 
 
 def other_spec(place: Path) -> None:
     """Say that another percentile was asked for, everywhere the provenance says it."""
     document = load(place)
-    document["calibrators"][0]["spec"] = document["request"]["calibrators"][0] = "percentile:percent=99.9"
+    document["calibrators"][0]["spec"] = document["request"]["calibrators"][0] = "percentile:percentile=99.9"
     store(place, document)
     rehash(place)
 

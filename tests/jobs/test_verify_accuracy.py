@@ -168,3 +168,43 @@ def test_under_a_key_the_evaluation_must_be_signed_too(place: Path) -> None:
     assert any("not covered by the signature" in text for text in reasons(check(place, key=public)))
     shutil.copy(place / "elsewhere.json", place / "out/evaluation/evaluation.json")
     assert check(place, key=public, evaluation=place / "elsewhere.json").passed
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build that measured its variants and released the best."""
+    folder = tmp_path_factory.mktemp("measured")
+    make_build(folder, calibrators=("percentile:percentile=60", "minmax", "per-channel:equalize=true"), evaluate="val")
+    return folder
+
+
+def test_a_build_that_chose_by_measuring_passes(measured: Path) -> None:
+    provenance = json.loads((measured / "out/provenance.json").read_text())
+    labels = [item["name"] for item in provenance["calibrators"]]
+    assert labels[0] == provenance["evaluation"]["choice"]["name"]
+    result = check(measured, data=str(measured / "set.yaml"))
+    assert result.passed, reasons(result)
+    names = {item.name: item.status for item in result.checks}
+    assert names["evaluation"] == names["overlap"] == names["accuracy miou=100"] == "pass"
+
+
+@pytest.mark.parametrize("kind", ["edited", "missing", "elsewhere", "another choice"])
+def test_the_evaluation_that_chose_the_release_is_vouched_for(measured: Path, tmp_path: Path, kind: str) -> None:
+    shutil.copytree(measured, tmp_path / "one")
+    place = tmp_path / "one"
+    path, provenance = place / "out/evaluation/evaluation.json", place / "out/provenance.json"
+    document = json.loads(provenance.read_text())
+    if kind == "edited":
+        path.write_text(path.read_text() + " ")
+    elif kind == "missing":
+        path.unlink()
+    elif kind == "elsewhere":
+        document["evaluation"]["file"] = "../net.onnx"
+        provenance.write_text(json.dumps(document))
+    else:
+        document["evaluation"]["choice"]["name"] = "other"
+        provenance.write_text(json.dumps(document))
+    result = check(place, max_drop="")
+    assert not result.passed
+    failed = {item.name for item in result.checks if item.status == "fail"}
+    assert ("provenance" if kind == "another choice" else "evaluation") in failed
