@@ -202,9 +202,15 @@ def read_qdq(model: onnx.ModelProto, place: str) -> RangeTable:
             if not model.functions
             else "inline its functions first (onnx.inliner.inline_local_functions)",
         )
-    metadata = {"producer": " ".join(filter(None, (model.producer_name, model.producer_version)))}
+    producer = (_text(item) for item in (model.producer_name, model.producer_version) if item)
+    metadata = {"producer": " ".join(producer)}
     weights, remarks = tuple(reader.weights.values()), tuple(_remarks(reader))
     return RangeTable(reader.found, QDQ, place, weights, order="network", metadata=metadata, remarks=remarks)
+
+
+def _text(value: str | bytes) -> str:
+    """Read a text field; one that is no UTF-8 comes as bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _remarks(reader: _Reader) -> Iterator[Remark]:

@@ -167,6 +167,10 @@ def test_names_that_are_no_text_are_refused(tmp_path):
     data = qdq_model(SCALE).SerializeToString().replace(b"\x01x", b"\x01\xff")
     with pytest.raises(FormatError, match="UTF-8"):
         read_qdq(onnx.load_from_string(data), "m")
+    made = qdq_model(SCALE)
+    made.producer_name = "maker"
+    odd = onnx.load_from_string(made.SerializeToString().replace(b"maker", b"mak\xffr"))
+    assert read_qdq(odd, "m").metadata == {"producer": "mak\ufffdr"}
     (tmp_path / "m.onnx").write_bytes(data)
     with pytest.raises(ModelError, match="UTF-8"):
         load_model(tmp_path / "m.onnx")
