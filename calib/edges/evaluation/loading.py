@@ -116,7 +116,7 @@ def _load_onnx(
     network = analyse(model)
     bindings = bind_inputs(network, dataset.preprocess, _own_inputs(network, dataset), source.address)
     rows, _ = batch_length(bindings, 1)
-    runner = OrtRunner(model, source.address, provider, optimize=numerics == "int8")
+    runner = OrtRunner(model, source.address, provider, optimize=numerics == "int8", keep_memory=False)
     return Loaded(source, runner, bindings, network.outputs, output_makers(network), rows, is_quantized(model), digest)
 
 
