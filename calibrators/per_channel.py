@@ -14,6 +14,8 @@ from calib.types.statistics import DynamicRange, TensorStatistics
 CANDIDATES = 128
 LOWEST = 1 / 16
 """Smallest candidate, as a share of the observed amax."""
+SACRIFICE = 2.0
+"""Largest squared error of the whole tensor that balancing may cost, as a multiple of the least: 3 dB."""
 
 HIGHEST_LEVEL = 127
 FEWEST_BINS = 1024
@@ -37,7 +39,8 @@ def per_channel(
 
     The histogram holds no channels, so their powers are modelled: as if all had one shape at different scales, ``P`` is
     proportional to ``amax**2`` and sums to the power of the tensor. With equal channels this is the least squared
-    error.
+    error. As loud channels are often the ones that matter, only ranges are considered whose squared error over the
+    whole tensor is at most twice the least.
 
     Args:
         statistics: of one tensor, with channel extrema; without them the answer is minmax.
@@ -56,8 +59,8 @@ def per_channel(
     if live.size < 2 or statistics.magnitude.size < FEWEST_BINS:
         return DynamicRange(statistics.amax, channel_amax=channels)
     candidates = statistics.amax * np.linspace(LOWEST, 1, CANDIDATES)
-    losses = _losses(statistics, candidates, live, channels.size)
-    best = int(np.argmin(losses))
+    losses, squared = _losses(statistics, candidates, live, channels.size)
+    best = int(np.argmin(np.where(squared <= SACRIFICE * squared.min(), losses, np.inf)))
     found = range_at(statistics, float(candidates[best]), float(losses[best]))
     return DynamicRange(found.amax, found.clipped, found.objective, channels)
 
@@ -70,14 +73,18 @@ def channel_amax(statistics: TensorStatistics) -> NDArray[np.float32]:
 
 def _losses(
     statistics: TensorStatistics, candidates: NDArray[np.float64], live: NDArray[np.float64], channels: int
-) -> NDArray[np.float64]:
-    """Mean relative noise of the live channels at each candidate; ``live`` are their amax, ``channels`` counts all."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean relative noise of the live channels at each candidate, and the mean squared error of the whole tensor.
+
+    ``live`` are the channels' amax where it is not 0, ``channels`` counts all.
+    """
     clipped, power = _clipped_energy(statistics, candidates)
     per_live = channels / live.size
     shape = power * per_live / np.mean(live**2)  # P = shape * amax**2
-    nonzero = (1 - statistics.magnitude[0] / statistics.count) * per_live
-    rounding = (candidates / HIGHEST_LEVEL) ** 2 / 12 * nonzero / shape  # times amax**-2: relative to P
-    return _mean_rounding(rounding, live) + clipped * per_live / shape * _clipping_shares(candidates, live)
+    step_noise = (candidates / HIGHEST_LEVEL) ** 2 / 12 * (1 - statistics.magnitude[0] / statistics.count)
+    rounding = step_noise * per_live / shape  # times amax**-2: relative to P
+    balanced = _mean_rounding(rounding, live) + clipped * per_live / shape * _clipping_shares(candidates, live)
+    return balanced, clipped + step_noise
 
 
 def _mean_rounding(rounding: NDArray[np.float64], live: NDArray[np.float64]) -> NDArray[np.float64]:
