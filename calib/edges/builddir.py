@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from calib.core.statfile import pack, unpack
 from calib.edges.files import make_output_folder, output_errors, sha256_file, write_atomic
-from calib.errors import FormatError
+from calib.errors import FormatError, OutputError
 from calib.stages.collect import Collected
 
 PARTIAL = ".partial"
@@ -23,6 +25,16 @@ EVALUATION = "evaluation.json"
 RELEASE = "calibration.cache"
 REPORT = "report.html"
 STATISTICS = "statistics.npz"
+REQUEST = "request.json"
+LOCK = "lock"
+SUFFIXES = frozenset({".cache", ".data", ".html", ".json", ".jsonl", ".npz", ".onnx"})
+"""Of the files that builds write."""
+
+
+def is_output(folder: Path, address: str) -> bool:
+    """Whether a file is one that builds write into a folder, by its place and suffix."""
+    path = Path(address)
+    return path.suffix in SUFFIXES and path.parent.resolve() == folder.resolve()
 
 
 class BuildFolder:
@@ -41,6 +53,41 @@ class BuildFolder:
     def __init__(self, path: Path) -> None:
         self.path = make_output_folder(path)
         self.partial = path / PARTIAL
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other builds out of the folder while the block runs; a process that dies lets go.
+
+        Raises:
+            OutputError: another build is at work in it.
+        """
+        with output_errors(self.partial):
+            stream = _locked_file(make_output_folder(self.partial) / LOCK)
+        try:
+            yield
+        finally:
+            if [path.name for path in self.partial.glob("*")] == [LOCK]:
+                shutil.rmtree(self.partial, ignore_errors=True)
+            stream.close()
+
+    def refuse_foreign(self, names: Iterable[str]) -> None:
+        """Refuse to overwrite files that no build wrote.
+
+        Args:
+            names: files that are going to be written.
+
+        Raises:
+            OutputError: one of them is there, and neither a finished nor an interrupted build accounts for it.
+        """
+        ours = {*self._outputs(), *self._interrupted().get("writes", [])}
+        foreign = [name for name in names if name not in ours and (self.path / name).exists()]
+        if foreign:
+            raise OutputError(
+                str(self.path / foreign[0]),
+                expected="a folder without files of other origin under the names of a build's",
+                got=f"{len(foreign)} that no build accounts for: {', '.join(foreign[:3])}",
+                remedy="choose another folder with -o, or move them away",
+            )
 
     def finished(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The provenance of a finished build of the same request whose files are all as they were written, or None."""
@@ -61,22 +108,33 @@ class BuildFolder:
             return None
         return found if isinstance(found, dict) else None
 
-    def begin(self, request: Mapping[str, Any]) -> bool:
+    def begin(self, request: Mapping[str, Any], names: Iterable[str]) -> bool:
         """Prepare ``.partial`` for a request.
 
+        Args:
+            request: everything that unfinished work depends on.
+            names: files that are going to be written.
+
         Returns:
-            whether an interrupted build of the same request is there to go on from. One of another request is removed.
+            whether an interrupted build of the same request is there to go on from. What one of another request left
+            unfinished is removed.
         """
-        file = self.partial / "request.json"
-        try:
-            resumable = bool(json.loads(file.read_bytes()) == request)
-        except (OSError, ValueError):
-            resumable = False
-        if not resumable:
-            shutil.rmtree(self.partial, ignore_errors=True)
-            make_output_folder(self.partial)
-            write_atomic(file, json.dumps(request, indent=2, sort_keys=True).encode())
+        before = self._interrupted()
+        resumable = before.get("request") == request
+        for path in () if resumable else self.partial.iterdir():
+            if path.name not in (LOCK, REQUEST):  # the request goes last: it accounts for what was written already
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        document = {"request": request, "writes": sorted({*names, *before.get("writes", [])})}
+        write_atomic(self.partial / REQUEST, json.dumps(document, indent=2, sort_keys=True).encode())
         return resumable
+
+    def _interrupted(self) -> dict[str, Any]:
+        """What the interrupted build in this folder noted at its begin; empty where there is none."""
+        try:
+            found = json.loads((self.partial / REQUEST).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def save_statistics(self, collected: Collected, digests: Mapping[str, str], step: str) -> None:
         """Keep a checkpoint of the collection.
@@ -127,12 +185,52 @@ class BuildFolder:
         return self.partial / f"statistics-{step}.npz"
 
     def remove_outdated(self) -> None:
-        """Remove what an earlier build wrote, its provenance first, so that two builds are never mixed up."""
-        names = list((self.provenance() or {}).get("outputs", {}))
-        for name in (*VOUCHERS, *(name for name in names if Path(name).name == name)):
+        """Remove what earlier builds wrote, the provenance first, so that two builds are never mixed up."""
+        for name in (*VOUCHERS, *self._outputs(), *self._interrupted().get("writes", [])):
             with output_errors(self.path / name):
                 (self.path / name).unlink(missing_ok=True)
+
+    def _outputs(self) -> list[str]:
+        """Files of the finished build that is here."""
+        found = self.provenance()
+        names = [] if found is None else [*VOUCHERS, *found.get("outputs", {})]
+        return [name for name in names if Path(name).name == name]
 
     def end(self) -> None:
         """Remove what only an unfinished build needs."""
         shutil.rmtree(self.partial, ignore_errors=True)
+
+
+def _locked_file(path: Path) -> IO[str]:
+    """Open a file and lock it until it is closed."""
+    while True:
+        stream = path.open("a+")
+        if not _lock(stream):
+            stream.seek(0)
+            raise OutputError(
+                str(path.parent.parent),
+                expected="a folder that no other build is writing to",
+                got=f"one that process {stream.read().strip() or '?'} is at work in",
+                remedy="wait until it is done, or choose another folder with -o",
+            )
+        if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+            stream.truncate(0)
+            stream.write(f"{os.getpid()}\n")
+            stream.flush()
+            return stream
+        stream.close()  # the build that had it ended, and removed the file in between
+
+
+def _lock(stream: IO[str]) -> bool:
+    """Whether the lock could be had; where the system has no such locks, it can."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True

@@ -10,6 +10,7 @@ from typing import IO
 import onnx
 from onnx import external_data_helper
 
+from calib.core.graph.sparse import make_dense
 from calib.core.graph.structure import all_tensors, unreadable_name
 from calib.edges.files import output_errors, temporary_sibling, write_atomic
 from calib.errors import ModelError
@@ -36,7 +37,7 @@ NOT_ONNX = "check the download; an ONNX file is a binary protobuf written by an 
 
 
 def load_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Load an ONNX file, external data included, whatever its extension.
+    """Load an ONNX file, external data included, whatever its extension; sparse initialisers become dense ones.
 
     Raises:
         ModelError: the file is missing, is something else (named where it can be), is cut short, holds no
@@ -54,6 +55,7 @@ def load_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
     _refuse_newer(place, model)
     _refuse_odd_names(place, model)
     _load_external(place, model)
+    make_dense(model.graph)
     return model
 
 

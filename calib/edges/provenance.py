@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 
 from calib import __version__
+from calib.core.graph.structure import all_tensors
 from calib.edges.files import sha256_file
 
 LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "opencv-python-headless", "numba")
@@ -31,7 +32,7 @@ def model_digest(path: Path) -> dict[str, str]:
 
 
 def _external_tensors(model: onnx.ModelProto) -> Iterable[onnx.TensorProto]:
-    return (tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL)
+    return (tensor for tensor in all_tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def sha256_bytes(data: bytes) -> str:

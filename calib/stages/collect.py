@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calib.core.graph import Network
 from calib.core.histogram import TensorAccumulator, merge
@@ -18,7 +20,7 @@ from calib.errors import StatisticsError
 from calib.stages.batches import rows_of
 from calib.stages.derive import ObservationPlan, derive_all
 from calib.types.progress import Progress, Task
-from calib.types.runner import Feeds, Runner, to_host
+from calib.types.runner import Feeds, StreamRunner, to_host
 from calib.types.statistics import TensorStatistics
 
 NonFinite = Literal["stop", "skip"]
@@ -75,7 +77,7 @@ class Collector:
         self,
         network: Network,
         plan: ObservationPlan,
-        runner: Runner,
+        runner: StreamRunner,
         load: Callable[[str], Feeds],
         *,
         join: Callable[[Sequence[Feeds], Sequence[str]], Feeds] = _stacked,
@@ -91,9 +93,8 @@ class Collector:
         self._rows = rows
         self._fill = fill
         self._non_finite = non_finite
-        self._accumulators: dict[str, TensorAccumulator] = {}
         self._locks = {name: Lock() for name in plan.observed}
-        self._reset()
+        self._tally = _Tally.of(plan)
 
     def collect(
         self,
@@ -111,54 +112,55 @@ class Collector:
             workers: images in flight.
             progress: shows one task.
             done: an earlier run's checkpoint; its images are not run again.
-            checkpoint: called about every 20 s with all that is counted so far.
+            checkpoint: called about every 20 s, and when interrupted, with all that is counted so far.
 
         Raises:
             StatisticsError: a non-finite value under ``stop``; the place names tensor and image.
         """
         total = done or Collected()
         todo = [image for image in images if image not in total.images]
+        save = checkpoint or _forget
         with progress.task("collect", len(images)) as task, ThreadPoolExecutor(workers) as pool:
             task.advance(len(images) - len(todo))
-            for part in self._parts(pool, _chunks(todo, self._rows), workers, task):
-                total = total.joined(part)
-                if checkpoint is not None:
-                    checkpoint(total)
+            try:
+                for part in self._parts(pool, _chunks(todo, self._rows), workers, task):
+                    total = total.joined(part)
+                    save(total)
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)  # images in flight are counted to their end
+                if self._tally.images and self._tally.whole:
+                    save(total.joined(self._take()))
+                raise
         return total
 
     def _parts(
         self, pool: ThreadPoolExecutor, batches: Iterable[Sequence[str]], workers: int, task: Task
     ) -> Iterator[Collected]:
         """Run batches and yield their statistics whenever a checkpoint is due, and at the end."""
-        pending: deque[Future[Sequence[str]]] = deque()
-        finished: list[str] = []
+        pending: deque[Future[int]] = deque()
         since = time.monotonic()
         for batch in batches:
             pending.append(pool.submit(self._run_batch, batch))
-            if len(pending) > workers:
-                finished += _finish(pending.popleft(), pending, task)
-            if time.monotonic() - since > CHECKPOINT_INTERVAL_S:
-                while pending:
-                    finished += _finish(pending.popleft(), pending, task)
-                yield self._take(finished)
-                finished, since = [], time.monotonic()
-        while pending:
-            finished += _finish(pending.popleft(), pending, task)
-        if finished:
-            yield self._take(finished)
+            due = time.monotonic() - since > CHECKPOINT_INTERVAL_S
+            _finish(pending, 0 if due else workers, task)
+            if due:
+                yield self._take()
+                since = time.monotonic()
+        _finish(pending, 0, task)
+        if self._tally.images:
+            yield self._take()
 
-    def _take(self, images: Iterable[str]) -> Collected:
-        """What was counted since the last time."""
-        statistics = derive_all(self._plan, self._network, self._accumulators)
-        self._reset()
-        return Collected(frozenset(images), statistics)
+    def _take(self) -> Collected:
+        """What was counted since the last time; nothing may be in flight."""
+        tally = self._tally
+        statistics = derive_all(self._plan, self._network, tally.accumulators)
+        self._tally = _Tally.of(self._plan)
+        return Collected(frozenset(tally.images), statistics)
 
-    def _reset(self) -> None:
-        self._accumulators = {name: item.accumulator() for name, item in self._plan.observed.items()}
-
-    def _run_batch(self, images: Sequence[str]) -> Sequence[str]:
+    def _run_batch(self, images: Sequence[str]) -> int:
         """Run and count one batch; images of unlike shapes run one by one."""
         feeds = [self._load(image) for image in images]
+        self._tally.under_way()
         if self._fill:
             repeats = self._rows - len(images)
             feeds += [feeds[-1]] * repeats
@@ -168,34 +170,78 @@ class Collector:
         else:
             for image, feed in zip(images, feeds, strict=True):
                 self._count([image], self._join([feed], [image]), 1)
-        return images
+        self._tally.add(images)
+        return len(images)
 
     def _count(self, images: Sequence[str], feeds: Feeds, rows: int) -> None:
-        outputs = {**feeds, **self._runner.run(feeds)}
         problems = []
-        for name in self._plan.observed:
-            array = rows_of(
-                to_host(outputs[name]), len(images), rows, self._plan.observed[name].activation.channel_axis
-            )
+        for name, found in chain(feeds.items(), self._runner.stream(feeds)):
+            if name not in self._plan.observed:  # an input of integers
+                continue
+            channel_axis = self._plan.observed[name].activation.channel_axis
+            array = rows_of(to_host(found), len(images), rows, channel_axis)
             with self._locks[name]:
-                accumulator = self._accumulators[name]
+                accumulator = self._tally.accumulators[name]
                 before = accumulator.nonfinite
                 accumulator.update(array)
                 if accumulator.nonfinite != before:
-                    problems.append((name, accumulator.nonfinite - before, array.size))
+                    culprits = _culprits(array, images)
+                    problems.append((name, accumulator.nonfinite - before, array.size, culprits))
         if problems and self._non_finite == "stop":
-            raise _non_finite_error(images, problems)
+            raise _non_finite_error(problems)
 
 
-def _finish(future: Future[Sequence[str]], pending: Iterable[Future[Sequence[str]]], task: Task) -> Sequence[str]:
-    try:
-        images = future.result()
-    except BaseException:
-        for other in pending:
-            other.cancel()
-        raise
-    task.advance(len(images))
-    return images
+@dataclass
+class _Tally:
+    """What was counted since the last checkpoint.
+
+    Attributes:
+        accumulators: by tensor name.
+        images: keys of the images that are counted to their end.
+        open: batches begun and not ended; more than none are left only where one failed.
+    """
+
+    accumulators: Mapping[str, TensorAccumulator]
+    images: list[str] = field(default_factory=list)
+    open: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def of(cls, plan: ObservationPlan) -> _Tally:
+        """An empty one."""
+        return cls({name: item.accumulator() for name, item in plan.observed.items()})
+
+    @property
+    def whole(self) -> bool:
+        """Whether no batch is counted in part."""
+        return not self.open
+
+    def under_way(self) -> None:
+        """Note that a batch is going to be counted."""
+        with self.lock:
+            self.open += 1
+
+    def add(self, images: Iterable[str]) -> None:
+        """Note that a batch is counted."""
+        with self.lock:
+            self.open -= 1
+            self.images += images
+
+
+def _forget(part: Collected) -> None:
+    """The checkpoint of those who want none."""
+    del part
+
+
+def _finish(pending: deque[Future[int]], left: int, task: Task) -> None:
+    """Wait for the oldest batches until so many are left; where one failed, drop those that have not begun."""
+    while len(pending) > left:
+        try:
+            task.advance(pending.popleft().result())
+        except BaseException:
+            for other in pending:
+                other.cancel()
+            raise
 
 
 def _chunks(images: Sequence[str], rows: int) -> Iterator[Sequence[str]]:
@@ -203,9 +249,17 @@ def _chunks(images: Sequence[str], rows: int) -> Iterator[Sequence[str]]:
         yield images[start : start + rows]
 
 
-def _non_finite_error(images: Sequence[str], problems: Sequence[tuple[str, int, int]]) -> StatisticsError:
-    name, count, size = problems[0]
-    more = f"; {len(problems) - 1} tensors behind it too" if len(problems) > 1 else ""
+def _culprits(array: NDArray[Any], images: Sequence[str]) -> Sequence[str]:
+    """Images of a batch that hold NaN or infinity, where the first axis tells; else all of them."""
+    if len(images) == 1 or array.shape[:1] != (len(images),):
+        return images
+    return [image for image, part in zip(images, array, strict=True) if not np.isfinite(part).all()]
+
+
+def _non_finite_error(problems: Sequence[tuple[str, int, int, Sequence[str]]]) -> StatisticsError:
+    name, count, size, images = problems[0]
+    behind = len(problems) - 1
+    more = f"; {behind} {'tensors' if behind > 1 else 'tensor'} behind it too" if behind else ""
     return StatisticsError(
         f"tensor {name!r}, image {', '.join(images)}",
         expected="finite activations",

@@ -17,6 +17,8 @@ from calib.types.data import Preprocess
 FLOATS = ("float16", "float32", "float64")
 FEEDABLE = frozenset({*FLOATS, "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))})
 """Element types of network inputs that NumPy has."""
+FRAME = (1080, 1920)
+"""Height and width of a video frame."""
 Casting = Literal["no", "safe"]
 
 
@@ -57,6 +59,19 @@ class InputBinding:
     def is_constant(self) -> bool:
         """Whether it is the same for every image."""
         return isinstance(self.source, int | float) and not self.from_files
+
+    def usual_shape(self) -> tuple[int, ...] | None:
+        """Shape of one image's input; where neither network nor preprocessing fixes a picture's size, a video frame's.
+
+        None where even the rank is unknown.
+        """
+        shape = self.tensor.shape
+        if shape is None or not isinstance(self.source, Preprocess) or len(shape) < 3:
+            return None if shape is None else tuple(length or 1 for length in shape)
+        size = self.source.size or FRAME
+        last = (*size, 3) if self.source.layout == "nhwc" else (3, *size)
+        picture = (1,) * (len(shape) - 3) + last
+        return tuple(length or usual for length, usual in zip(shape, picture, strict=True))
 
     def from_picture(self, pixels: NDArray[np.uint8], place: str) -> NDArray[Any]:
         """Make the input from a picture, uint8 ``[H, W, 3]`` RGB.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -40,6 +40,13 @@ class Runner(Protocol):
 
     def run(self, feeds: Feeds) -> Mapping[str, Array]:
         """Run one batch. The arrays may view the runtime's memory: use them before the mapping goes."""
+
+
+class StreamRunner(Runner, Protocol):
+    """A runner that need not hold all outputs of a run at once."""
+
+    def stream(self, feeds: Feeds) -> Iterator[tuple[str, Array]]:
+        """Run one batch and give each output away by name; what the caller does not keep can be freed at once."""
 
 
 def to_host(array: Array) -> NDArray[Any]:

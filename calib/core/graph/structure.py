@@ -88,18 +88,26 @@ def initializer_names(graph: onnx.GraphProto) -> Iterator[str]:
 def producers_of(nodes: Iterable[Node], roots: Iterable[str]) -> Mapping[str, int]:
     """Map every node output to its node; a tensor made twice is an error."""
     made: dict[str, int] = {}
-    taken = set(roots)
+    taken: set[str] = set()
+    for name in roots:
+        if name in taken:
+            raise _made_twice(name, "a second initialiser or graph input of this name")
+        taken.add(name)
     for node in nodes:
         for name in filter(None, node.outputs):
             if name in made or name in taken:
-                raise ModelError(
-                    f"tensor {name!r}",
-                    expected="one node or initialiser that makes it",
-                    got=f"a second one, {node.label}",
-                    remedy="export the model again; onnx.checker names further faults of this kind",
-                )
+                raise _made_twice(name, f"a second one, {node.label}")
             made[name] = node.index
     return made
+
+
+def _made_twice(name: str, got: str) -> ModelError:
+    return ModelError(
+        f"tensor {name!r}",
+        expected="one node or initialiser that makes it",
+        got=got,
+        remedy="export the model again; onnx.checker names further faults of this kind",
+    )
 
 
 def consumers_of(nodes: Iterable[Node]) -> Mapping[str, tuple[Use, ...]]:

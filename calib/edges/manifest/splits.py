@@ -68,15 +68,32 @@ def sort_records(records: Iterable[ImageRecord], place: str) -> tuple[ImageRecor
     """Sort by key.
 
     Raises:
-        ManifestError: there are none, or one is listed twice.
+        ManifestError: there are none, one is listed twice, or its name is no text.
     """
     found = sorted(records, key=lambda record: record.key)
+    strange = next((record.path for record in found if not _is_text(record.path)), None)
+    if strange is not None:
+        raise ManifestError(
+            place,
+            expected="file names in UTF-8",
+            got=ascii(strange),
+            remedy="rename the file, as with `convmv -f latin1 -t utf8 -r --notest FOLDER`",
+        )
     twice = next((a.key for a, b in itertools.pairwise(found) if a.key == b.key), None)
     if twice is not None:
         raise ManifestError(place, expected="each image once", got=f"{twice} twice", remedy="remove it from the list")
     if not found:
         raise ManifestError(place, expected="images", got="none", remedy="check the list and exclude:")
     return tuple(found)
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path can be written as UTF-8; Python smuggles other bytes of file names through as lone surrogates."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def records_of_table(rows: list[Row], path: str, context: SplitContext) -> list[ImageRecord]:

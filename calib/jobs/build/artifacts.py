@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import onnx
 from calib.core.plan import Target
 from calib.core.statfile import pack
 from calib.core.trtcache import render
-from calib.edges.builddir import RELEASE, STATISTICS, BuildFolder
+from calib.edges.builddir import RELEASE, REPORT, STATISTICS, VOUCHERS, BuildFolder
 from calib.edges.files import sha256_file, write_atomic
 from calib.edges.models import save_model
 from calib.jobs.build.choose import Choice
@@ -29,6 +29,7 @@ from calib.types.progress import Progress
 from calib.types.statistics import DynamicRange
 
 SELECTION = "selection.jsonl"
+RANGES = "ranges.json"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,29 @@ class Written:
     sha256: str
     size: int
     purpose: str
+
+
+def planned_names(sources: Sequence[Source]) -> Iterator[str]:
+    """Names of the files that a build writes."""
+    yield from (RELEASE, SELECTION, REPORT, *VOUCHERS)
+    for place, source in enumerate(sources):
+        yield from (_named(name, source, place) for name in (STATISTICS, RANGES))
+        yield from [source.file_name] if source.file_name else []
+        for item in source.calibrators:
+            yield from (f"{item.label}.cache", f"{item.label}.qdq.onnx")
+
+
+def rehearse(sources: Sequence[Source], request: BuildRequest) -> None:
+    """Let the writers try on made-up ranges, so that what they refuse is refused before any image is read.
+
+    Raises:
+        ModelError: a weight is not finite, or the opset is too old for Q/DQ and cannot be raised.
+        FormatError: a tensor's name cannot stand in a cache.
+    """
+    for source in sources:
+        names = [item.name for item in source.network.activations]
+        render(((name, 1.0) for name in names), request.trt_version, request.cache_algorithm)
+        quantize_model(source.model, dict.fromkeys(names, 1.0), request.target)
 
 
 def write_variants(
@@ -126,15 +150,20 @@ def write_records(folder: BuildFolder, calibrated: Sequence[Calibrated], choice:
     written = [describe_file(folder.path / SELECTION, "the images calibrated on, one a line")]
     images = dict(sorted(choice.digests.items()))
     for place, item in enumerate(calibrated):
-        infix = f".{item.source.tag}" if place else ""
         statistics = item.collected.statistics
         document = ranges_document(item.source.network, statistics, item.ranges, item.source.calibrators)
         packed = pack(statistics, {"images": images, "network": item.source.tag or "as given"})
-        statistics_name = STATISTICS.replace(".npz", f"{infix}.npz")
-        written.append(_write(folder, statistics_name, packed, "statistics of every tensor, mergeable"))
-        purpose = "every tensor's range by every calibrator"
-        written.append(_write(folder, f"ranges{infix}.json", json_bytes(document), purpose))
+        name = _named(STATISTICS, item.source, place)
+        written.append(_write(folder, name, packed, "statistics of every tensor, mergeable"))
+        name = _named(RANGES, item.source, place)
+        written.append(_write(folder, name, json_bytes(document), "every tensor's range by every calibrator"))
     return written
+
+
+def _named(name: str, source: Source, place: int) -> str:
+    """The plain name for the first network, one with the network's tag in it for another."""
+    stem, _, suffix = name.partition(".")
+    return f"{stem}.{source.tag}.{suffix}" if place else name
 
 
 def json_bytes(document: Any) -> bytes:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
-from calib.core.expose import expose
 from calib.core.graph import Network
+from calib.core.segments import concrete_shapes, cut, tensor_bytes
 from calib.edges.feeds import FeedReader
 from calib.edges.manifest import require_preprocess
-from calib.edges.runners.ort import OrtRunner, Provider
+from calib.edges.runners.ort import OrtChain, Provider
 from calib.jobs.build.sources import Source
 from calib.stages.batches import batch_length, join_images
 from calib.stages.collect import Collector, NonFinite
 from calib.stages.derive import ObservationPlan, plan_observations
 from calib.stages.inputs import InputBinding, bind_inputs
 from calib.types.data import Dataset
+
+SEGMENT_BYTES = 128 << 20
+"""Activations of one image that are in memory at once, at most, wherever the network can be cut."""
 
 
 def bind_dataset(network: Network, dataset: Dataset, place: str) -> tuple[InputBinding, ...]:
@@ -56,12 +60,14 @@ def make_collector(
         ModelError: the runtime does not accept the network.
         UsageError: the network's batch is fixed at another length.
     """
-    plan = plan_observations(source.network)
-    runner = _runner(source, plan, place, provider)
-    others = set(runner.outputs) - set(runner.float_outputs)
-    if others:  # types behind custom operators, which only the runtime knows
-        plan = plan_observations(source.network, others)
-        runner = _runner(source, plan, place, provider)
+    excluded: set[str] = set()
+    while True:
+        plan = plan_observations(source.network, excluded)
+        runner = _runner(source, plan, bindings, place, provider)
+        others = set(runner.outputs) - set(runner.float_outputs)
+        if not others:
+            break
+        excluded |= others  # of a type that only the runtime knows, behind custom operators
     rows, fill = batch_length(bindings, batch_size)
     return Collector(
         source.network,
@@ -75,6 +81,12 @@ def make_collector(
     )
 
 
-def _runner(source: Source, plan: ObservationPlan, place: str, provider: Provider) -> OrtRunner:
+def _runner(
+    source: Source, plan: ObservationPlan, bindings: Sequence[InputBinding], place: str, provider: Provider
+) -> OrtChain:
     names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
-    return OrtRunner(expose(source.model, names), place, provider)
+    usual = {item.tensor.name: item.usual_shape() for item in bindings}
+    shapes = concrete_shapes(source.model, {name: shape for name, shape in usual.items() if shape is not None})
+    budget = SEGMENT_BYTES if provider == "cpu" else sys.maxsize
+    segments = cut(source.model, source.network, names, tensor_bytes(source.network, shapes), budget)
+    return OrtChain(segments, place, provider)

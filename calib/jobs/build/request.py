@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from calib.core.plan import Target
 from calib.core.trtcache import render
-from calib.edges.runners.ort import Provider
+from calib.edges.runners.session import Provider
 from calib.errors import UsageError
 from calib.stages.collect import NonFinite
 from calib.types.data import Dataset

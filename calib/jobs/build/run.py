@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from calib.core.attestation import make_statement
 from calib.core.gate.provenance import SCHEMA
-from calib.core.graph import Network, analyse
+from calib.core.graph import analyse
 from calib.core.plugins import parse_spec
-from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
+from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder, is_output
 from calib.edges.feeds import FeedReader
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset
@@ -26,6 +26,8 @@ from calib.jobs.build.artifacts import (
     Variant,
     describe_file,
     json_bytes,
+    planned_names,
+    rehearse,
     write_records,
     write_release,
     write_variants,
@@ -39,8 +41,8 @@ from calib.jobs.build.sources import Source, make_sources
 from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
+from calib.stages.fitness import refuse_unfit
 from calib.stages.inputs import InputBinding
-from calib.stages.placement import refuse_quantized
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
 from calib.types.progress import Progress
@@ -93,30 +95,50 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     model = load_model(request.model)
     network = analyse(model)
     dataset = load_dataset(request.data, request.split, request.root, request.preprocess)
+    pictures = tuple(item for item in dataset.records if not is_output(request.output, item.path))
+    dataset = replace(dataset, records=pictures)
     bindings = bind_dataset(network, dataset, request.model.name)
     batch_length(bindings, request.batch_size)
     folder = BuildFolder(request.output)
-    versions = library_versions()
-    collection = collection_fingerprint(request, dataset, model_digest(request.model), versions)
-    fingerprint = build_fingerprint(request, collection)
-    finished = folder.finished(fingerprint)
-    if finished is not None:
-        return BuildResult(folder.path, finished, reused=True)
-    _try_out(request, dataset, network, bindings)
-    if folder.begin(collection):
-        progress.note(f"going on with the build that was interrupted in {folder.path}")
-    choice = choose_images(request, dataset, folder, progress)
-    sources = make_sources(model, network, calibrators, progress)
-    job = _Job(request, dataset, sources, bindings, folder, choice, collection, progress)
-    return job.write(*job.calibrate(), fingerprint, started)
+    with folder.locked():
+        collection = collection_fingerprint(request, dataset, model_digest(request.model), library_versions())
+        fingerprint = build_fingerprint(request, collection)
+        finished = folder.finished(fingerprint)
+        if finished is not None:
+            return BuildResult(folder.path, finished, reused=True)
+        refuse_unfit(model, network, request.model.name)
+        sources = make_sources(model, network, calibrators, progress)
+        _try_out(request, dataset, sources, bindings)
+        names = list(planned_names(sources))
+        folder.refuse_foreign(names)
+        collectors = [_collector(request, dataset, bindings, source) for source in sources]
+        if folder.begin(collection, names):
+            progress.note(f"going on with the build that was interrupted in {folder.path}")
+        choice = choose_images(request, dataset, folder, progress)
+        job = _Job(request, dataset, sources, collectors, folder, choice, collection, progress)
+        return job.write(*job.calibrate(), fingerprint, started)
 
 
-def _try_out(request: BuildRequest, dataset: Dataset, network: Network, bindings: Sequence[InputBinding]) -> None:
-    """Find out before the work begins what would end it: samplers, runtime, network, inputs."""
+def _try_out(
+    request: BuildRequest, dataset: Dataset, sources: Sequence[Source], bindings: Sequence[InputBinding]
+) -> None:
+    """Find out before the work begins what would end it: samplers, runtime, inputs, writers."""
     describe_samplers(request)
     require_provider(request.provider)
-    refuse_quantized(network)
     FeedReader(dataset, bindings).load(dataset.records[0].key)
+    rehearse(sources, request)
+
+
+def _collector(request: BuildRequest, dataset: Dataset, bindings: Sequence[InputBinding], source: Source) -> Collector:
+    return make_collector(
+        source,
+        dataset,
+        bindings,
+        place=request.model.name,
+        provider=request.provider,
+        batch_size=request.batch_size,
+        non_finite=request.non_finite,
+    )
 
 
 def _calibrator_specs(request: BuildRequest) -> list[Any]:
@@ -130,7 +152,7 @@ class _Job:
     request: BuildRequest
     dataset: Dataset
     sources: Sequence[Source]
-    bindings: Sequence[InputBinding]
+    collectors: Sequence[Collector]
     folder: BuildFolder
     choice: Choice
     collection: Mapping[str, Any]
@@ -145,13 +167,13 @@ class _Job:
         """Collect statistics and ask every calibrator; with ``auto``, until the ranges of the first network settle."""
         keys, settling = self.choice.keys, None
         if self.request.num_images == "auto":
-            settling = self._settle(self.sources[0])
+            settling = self._settle(self.sources[0], self.collectors[0])
             keys = keys[: settling.images[-1]]
-        return [self._calibrate(source, self._collector(source), keys) for source in self.sources], settling
+        pairs = zip(self.sources, self.collectors, strict=True)
+        return [self._calibrate(source, collector, keys) for source, collector in pairs], settling
 
-    def _settle(self, source: Source) -> Settling:
+    def _settle(self, source: Source, collector: Collector) -> Settling:
         """Add images until the ranges settle."""
-        collector = self._collector(source)
         steps: list[tuple[int, Ranges]] = []
         done: Collected | None = None
         for count in image_counts(len(self.choice.keys)):
@@ -180,17 +202,6 @@ class _Job:
             checkpoint=lambda part: self.folder.save_statistics(part, digests, step),
         )
         return Calibrated(source, collected, calibrate(collected.statistics, source.calibrators, self.workers))
-
-    def _collector(self, source: Source) -> Collector:
-        return make_collector(
-            source,
-            self.dataset,
-            self.bindings,
-            place=self.request.model.name,
-            provider=self.request.provider,
-            batch_size=self.request.batch_size,
-            non_finite=self.request.non_finite,
-        )
 
     def write(
         self,
