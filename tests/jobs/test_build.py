@@ -22,89 +22,12 @@ from calib.core.graph import analyse
 from calib.core.statfile import unpack
 from calib.edges import files
 from calib.edges.feeds import FeedReader
-from calib.edges.progress import SilentProgress
 from calib.errors import CalibError, ImageError, LeakError, ManifestError, ModelError, OutputError, UsageError
-from calib.jobs.build import BuildRequest, BuildResult, build
+from calib.jobs.build import BuildRequest
 from calib.stages import collect
 from calib.stages.collect import Collector
 from calibrators import CALIBRATORS
-
-NETWORK = """
-<ir_version: 8, opset_import: ["" : 13]>
-net (float[N,3,24,32] image) => (float[N,3,24,32] logits)
-{
-  a = Conv <pads = [1,1,1,1]> (image, w0, b0)
-  r = Relu (a)
-  b = Conv <pads = [1,1,1,1], group = 8> (r, w1)
-  s = Add (b, r)
-  c = Conv (s, w2)
-  logits = Identity (c)
-}
-"""
-IMAGES = 14
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A small network with a depthwise convolution and a residual addition."""
-    parsed = onnx.parser.parse_model(NETWORK)
-    rng = np.random.default_rng(5)
-    shapes = {"w0": (8, 3, 3, 3), "b0": (8,), "w1": (8, 1, 3, 3), "w2": (3, 8, 1, 1)}
-    for name, shape in shapes.items():
-        values = rng.standard_normal(shape).astype(np.float32) / 3
-        parsed.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    path = tmp_path / "net.onnx"
-    onnx.save(parsed, path)
-    return path
-
-
-@pytest.fixture
-def manifest(tmp_path: Path) -> Path:
-    """Fourteen pictures, darker and darker, with labels of three classes; two more in another split."""
-    rng = np.random.default_rng(1)
-    for split, count in (("train", IMAGES), ("val", 2)):
-        for index in range(count):
-            light = 1 - index / IMAGES
-            pixels = (rng.random((24, 32, 3)) * 255 * light).astype(np.uint8)
-            label = np.zeros((24, 32), np.uint8)
-            label[index : index + 6, 4:12], label[18:, :] = 1, 2
-            for folder, data in (("images", pixels), ("labels", label)):
-                path = tmp_path / "data" / folder / split / f"{index:02}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                cv2.imwrite(str(path), data)
-    path = tmp_path / "set.yaml"
-    path.write_text(
-        """
-        name: small
-        root: data
-        splits:
-          train: {images: "images/train/*.png", labels: "labels/train/{stem}.png"}
-          val: {images: "images/val/*.png", labels: "labels/val/{stem}.png"}
-        classes: [ground, thing, road]
-        label_format: index
-        preprocess: {colour: rgb, size: [24, 32], scale: 1/255, mean: [0.5], std: [0.25]}
-        """
-    )
-    return path
-
-
-@pytest.fixture
-def request_(model: Path, manifest: Path, tmp_path: Path) -> BuildRequest:
-    return BuildRequest(model, str(manifest), tmp_path / "out", split="train", samplers=("random",), num_images=8)
-
-
-def run(request: BuildRequest, **changes: Any) -> BuildResult:
-    return build(replace(request, **changes), SilentProgress())
-
-
-def contents(
-    folder: Path, *, without: tuple[str, ...] = ("provenance.json", "provenance.intoto.json")
-) -> dict[str, str]:
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.iterdir())
-        if path.name not in without
-    }
+from tests.builds import IMAGES, Killed, contents, kill_after, run
 
 
 def test_a_build_folder_holds_what_was_promised(request_: BuildRequest, tmp_path: Path) -> None:
@@ -183,30 +106,6 @@ def test_a_batch_changes_nothing_where_the_runtime_computes_the_same(request_: B
     for name, item in first.items():
         assert second[name].count == item.count
         assert second[name].amax == pytest.approx(item.amax, rel=1e-5)
-
-
-class Killed(BaseException):
-    """What a kill looks like from inside."""
-
-
-def kill_after(monkeypatch: pytest.MonkeyPatch, images: int) -> list[str]:
-    """Let the build die at its next image once some have been loaded; returns the list of loads."""
-    loaded: list[str] = []
-    load = FeedReader.load
-
-    tried: list[str] = []
-
-    def dying(self: FeedReader, key: str) -> Any:
-        if not tried:  # the first load only tries the inputs out
-            tried.append(key)
-            return load(self, key)
-        if len(loaded) == images:
-            raise Killed
-        loaded.append(key)
-        return load(self, key)
-
-    monkeypatch.setattr(FeedReader, "load", dying)
-    return loaded
 
 
 @pytest.mark.parametrize("num_images", [8, "auto"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -13,98 +13,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calib.core import trtcache
-from calib.core.graph import analyse
 from calib.edges.progress import SilentProgress
 from calib.errors import CalibError, ModelError
 from calib.jobs.build import BuildRequest, build
-
-SIZE = 16
-PLAIN = "colour=rgb,size=16x16,scale=1/255,mean=0.5,std=0.25"
-CALIBRATORS = ("minmax", "entropy")
-
-
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    """Six pictures and a manifest over them."""
-    rng = np.random.default_rng(2)
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for index in range(6):
-        cv2.imwrite(str(folder / f"{index}.png"), (rng.random((20, 24, 3)) * (40 + 40 * index)).astype(np.uint8))
-    manifest = tmp_path / "set.yaml"
-    manifest.write_text("name: set\nroot: data\nsplits: {all: {images: '*.png'}}\n")
-    return manifest
-
-
-def run(model: onnx.ModelProto | Path, images: Path, preprocess: str = PLAIN, **options: Any) -> Path:
-    """Build and check what every build promises; returns the folder."""
-    path = images.parent / "net.onnx"
-    if isinstance(model, Path):
-        path = model
-    else:
-        onnx.save(model, path)
-    output = images.parent / "out"
-    request = BuildRequest(
-        path, str(images), output, samplers=("random",), num_images=6, calibrators=CALIBRATORS,
-        preprocess=preprocess, **options,
-    )  # fmt: skip
-    build(request, SilentProgress())
-    network = analyse(onnx.load(path))
-    wanted = [item.name for item in network.activations if item.elem_type is not None]
-    for label in CALIBRATORS:
-        cache = trtcache.parse((output / f"{label}.cache").read_bytes())
-        assert [entry.name for entry in cache.entries if entry.name in set(wanted)] == wanted
-        assert all(0 < entry.scale < np.inf for entry in cache.entries)
-        check_runs(output / f"{label}.qdq.onnx")
-    return output
-
-
-def check_runs(path: Path) -> None:
-    import onnxruntime
-
-    onnx.checker.check_model(str(path), full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def weight(*shape: int, seed: int = 0) -> np.ndarray:
-    return (np.random.default_rng(seed).standard_normal(shape) / 3).astype(np.float32)
-
-
-def graph(
-    nodes: list[onnx.NodeProto],
-    inputs: Mapping[str, tuple[Any, ...]],
-    outputs: Mapping[str, tuple[Any, ...]],
-    weights: Mapping[str, np.ndarray],
-    opset: int = 17,
-    elem_type: int = TensorProto.FLOAT,
-) -> onnx.ModelProto:
-    made = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info(name, elem_type, list(shape)) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, elem_type, list(shape)) for name, shape in outputs.items()],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    version = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7}.get(opset, 8 if opset < 19 else 10)
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
-
-
-def two_convolutions(opset: int = 17, **changes: Any) -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("Conv", ["image", "w0"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "w1"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Conv", ["c", "w2"], ["logits"]),
-    ]
-    weights = {"w0": weight(8, 3, 3, 3), "w1": weight(8, 8, 3, 3, seed=1), "w2": weight(3, 8, 1, 1, seed=2)}
-    return graph(nodes, {"image": ("N", 3, SIZE, SIZE)}, {"logits": ("N", 3, SIZE, SIZE)}, weights, opset, **changes)
+from tests.builds import CHECKED, CLOSE, PLAIN, SIZE, build_and_check, graph, two_convolutions, weight
 
 
 @pytest.mark.parametrize("opset", [7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23])
 def test_opsets(images: Path, opset: int) -> None:
-    run(two_convolutions(opset), images)
+    build_and_check(two_convolutions(opset), images)
 
 
 def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
@@ -125,23 +42,23 @@ def test_names_with_colons_slashes_spaces_digits_and_quotes(images: Path) -> Non
         "logits": "out: put",
         "w0": "1",
     }
-    run(renamed(two_convolutions(), odd), images)
+    build_and_check(renamed(two_convolutions(), odd), images)
 
 
 def test_initialisers_listed_as_inputs(images: Path) -> None:
     model = two_convolutions(11)
     for tensor in model.graph.initializer:
         model.graph.input.append(helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, list(tensor.dims)))
-    run(model, images)
+    build_and_check(model, images)
 
 
 def test_external_data(images: Path) -> None:
     path = images.parent / "outside.onnx"
     onnx.save(two_convolutions(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    run(path, images)
+    build_and_check(path, images)
     (images.parent / "weights.bin").unlink()
     with pytest.raises(ModelError, match=r"weights\.bin"):
-        run(path, images)
+        build_and_check(path, images)
 
 
 def test_channels_last_input(images: Path) -> None:
@@ -153,7 +70,7 @@ def test_channels_last_input(images: Path) -> None:
     ]
     weights = {"w0": weight(4, 3, 1, 1), "w1": weight(2, 4, 1, 1)}
     model = graph(nodes, {"image": (1, SIZE, SIZE, 3)}, {"logits": (1, SIZE, SIZE, 2)}, weights)
-    run(model, images, f"{PLAIN},layout=nhwc")
+    build_and_check(model, images, f"{PLAIN},layout=nhwc")
 
 
 def test_several_inputs_and_outputs(images: Path) -> None:
@@ -169,9 +86,9 @@ def test_several_inputs_and_outputs(images: Path) -> None:
     model = graph(nodes, inputs, {"mask": ("N", 2, SIZE, SIZE), "score": ("N", 4, 1, 1)}, weights)
     model.graph.output.append(helper.make_tensor_value_info("ids", TensorProto.INT64, ["N", 1, SIZE, SIZE]))
     with pytest.raises(CalibError, match="gain"):
-        run(model, images)
+        build_and_check(model, images)
     images.write_text(images.read_text() + "inputs: {gain: 0.5}\n")
-    output = run(model, images)
+    output = build_and_check(model, images)
     names = [entry.name for entry in trtcache.parse((output / "minmax.cache").read_bytes()).entries]
     assert "ids" not in names
     assert {"image", "gain", "score", "mask"} <= set(names)
@@ -190,7 +107,7 @@ def test_any_size_takes_images_as_they_are(images: Path) -> None:
     onnx.save(model, path)
     output = images.parent / "out"
     build(
-        BuildRequest(path, str(images), output, samplers=("random",), num_images=7, calibrators=CALIBRATORS),
+        BuildRequest(path, str(images), output, samplers=("random",), num_images=7, calibrators=CHECKED),
         SilentProgress(),
     )
     assert (output / "calibration.cache").is_file()
@@ -201,14 +118,14 @@ def test_a_fixed_batch(images: Path, length: int) -> None:
     model = two_convolutions()
     for value in (model.graph.input[0], model.graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_value = length
-    run(model, images)
+    build_and_check(model, images)
 
 
 def test_half_precision(images: Path) -> None:
     model = two_convolutions(19, elem_type=TensorProto.FLOAT16)
     for tensor in model.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
-    run(model, images)
+    build_and_check(model, images)
 
 
 def make_dead(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -217,7 +134,7 @@ def make_dead(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_dead_tensors_get_a_floor_and_are_named_in_the_report(images: Path) -> None:
-    output = run(make_dead(two_convolutions()), images)
+    output = build_and_check(make_dead(two_convolutions()), images)
     assert "dead" in (output / "report.html").read_text()
 
 
@@ -245,10 +162,12 @@ def test_networks_that_cannot_be_calibrated_say_why(
     images: Path, spoil: Callable[[onnx.ModelProto], onnx.ModelProto]
 ) -> None:
     with pytest.raises(ModelError) as caught:
-        run(spoil(two_convolutions()), images)
+        build_and_check(spoil(two_convolutions()), images)
     assert caught.value.remedy
 
 
+PORTRAITS = frozenset({"selfie_nhwc_opset11", "sinet_softmax_opset12"})
+"""Networks that look for a person: on a street their output is next to nothing, and its relative error says little."""
 CASES = {
     "selfie_nhwc_opset11": "colour=rgb,size=256x256,scale=1/255,mean=0,std=1,layout=nhwc",
     "sinet_softmax_opset12": "colour=bgr,size=320x320,scale=1,mean=107:118:124,std=63:66:67",
@@ -266,12 +185,13 @@ def test_real_networks(name: str, shared: Path, images: Path) -> None:
         (images.parent / "data" / f"{frame.stem}.png").write_bytes(
             cv2.imencode(".png", cv2.imread(str(frame)))[1].tobytes()
         )
-    run(shared / "cases/models" / f"{name}.onnx", images, CASES[name])
+    close = math.inf if name in PORTRAITS else CLOSE
+    build_and_check(shared / "cases/models" / f"{name}.onnx", images, CASES[name], close=close)
 
 
 def test_the_file_that_is_no_network_is_named(shared: Path, images: Path) -> None:
     with pytest.raises(ModelError, match="HTML"):
-        run(shared / "cases/models/not_a_model_html.onnx", images)
+        build_and_check(shared / "cases/models/not_a_model_html.onnx", images)
 
 
 def test_every_file_of_the_models_folder_is_covered(shared: Path) -> None:
