@@ -206,11 +206,13 @@ def _locked_file(path: Path) -> IO[str]:
     while True:
         stream = path.open("a+")
         if not _lock(stream):
-            stream.seek(0)
+            with stream:
+                stream.seek(0)
+                holder = stream.read().strip() or "?"
             raise OutputError(
                 str(path.parent.parent),
                 expected="a folder that no other build is writing to",
-                got=f"one that process {stream.read().strip() or '?'} is at work in",
+                got=f"one that process {holder} is at work in",
                 remedy="wait until it is done, or choose another folder with -o",
             )
         if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):

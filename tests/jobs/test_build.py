@@ -21,6 +21,7 @@ from calib.core import trtcache
 from calib.core.graph import analyse
 from calib.core.statfile import unpack
 from calib.edges import files
+from calib.edges.builddir import BuildFolder, is_output
 from calib.edges.feeds import FeedReader
 from calib.errors import CalibError, ImageError, LeakError, ManifestError, ModelError, OutputError, UsageError
 from calib.jobs.build import BuildRequest
@@ -355,3 +356,44 @@ def test_evaluate_releases_the_best_variant_with_its_numbers(request_: BuildRequ
 def test_evaluate_refuses_the_split_that_is_calibrated_on(request_: BuildRequest) -> None:
     with pytest.raises(UsageError):
         run(request_, evaluate="train")
+
+
+def test_files_that_no_build_wrote_are_left_alone(request_: BuildRequest) -> None:
+    request_.output.mkdir()
+    mine = request_.output / "entropy.cache"
+    mine.write_text("mine")
+    with pytest.raises(OutputError, match=r"entropy\.cache"):
+        run(request_)
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    run(request_)
+    run(request_, seed=1)  # its own files may be replaced
+    assert (request_.output / "entropy.cache").is_file()
+
+
+def test_a_second_build_of_a_folder_is_refused_while_the_first_runs(request_: BuildRequest) -> None:
+    with BuildFolder(request_.output).locked(), pytest.raises(OutputError, match=f"process {os.getpid()}"):
+        run(request_)
+    assert run(request_).folder == request_.output
+    assert not (request_.output / ".partial").exists()
+
+
+def test_an_interrupted_build_keeps_the_images_it_has_counted(
+    request_: BuildRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = contents(run(request_, output=tmp_path / "whole").folder)
+    with monkeypatch.context() as patch:
+        kill_after(patch, 5, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(request_, workers=1)
+    with monkeypatch.context() as patch:
+        loaded = kill_after(patch, 100)
+        resumed = run(request_, workers=1)
+    assert len(loaded) == 3  # of eight
+    assert contents(resumed.folder) == whole
+
+
+def test_pictures_of_a_report_are_not_taken_for_images_of_the_data_set(request_: BuildRequest) -> None:
+    assert not is_output(request_.output, str(request_.output / "photo.png"))
+    assert not is_output(request_.output, str(request_.output / "sub" / "report.html"))
+    assert is_output(request_.output, str(request_.output / "." / "report.html"))
