@@ -8,6 +8,8 @@ from dataclasses import dataclass
 HEAD = 65536
 CALIBRATE = "pass a cache written by a TensorRT calibrator or by `calib build`"
 CONVERT = "pass the TensorRT cache; this file holds ranges in another format"
+UNPACK = "unpack it and pass the file inside"
+RESAVE = "save it as plain UTF-8 without a byte order mark"
 
 
 @dataclass(frozen=True)
@@ -19,24 +21,36 @@ class ForeignFormat:
     key: str = ""
 
 
-MAGIC: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"ptrt", "a TensorRT engine"),
-    (0, b"ftrt", "a TensorRT engine"),
-    (0, b"\x93NUMPY", "a NumPy array"),
-    (0, b"\x89HDF", "an HDF5 file"),
-    (0, b"\x1f\x8b", "a gzip archive"),
-    (0, b"%PDF", "a PDF document"),
-    (0, b"\x80\x02", "a Python pickle"),
-    (0, b"\x80\x04", "a Python pickle"),
-    (4, b"ORTM", "an ONNX Runtime .ort model"),
-    (4, b"TFL3", "a TensorFlow Lite model"),
-    (0, b"version https://git-lfs", "a git-lfs pointer; run `git lfs pull`"),
+MAGIC: tuple[tuple[int, bytes, ForeignFormat], ...] = tuple(
+    (offset, magic, ForeignFormat(what, remedy))
+    for offset, magic, what, remedy in (
+        (0, b"ptrt", "a TensorRT engine", CALIBRATE),
+        (0, b"ftrt", "a TensorRT engine", CALIBRATE),
+        (0, b"\x93NUMPY", "a NumPy array", CALIBRATE),
+        (0, b"\x89HDF", "an HDF5 file", CALIBRATE),
+        (0, b"\x1f\x8b", "a gzip archive", UNPACK),
+        (0, b"BZh", "a bzip2 archive", UNPACK),
+        (0, b"\xfd7zXZ\0", "an xz archive", UNPACK),
+        (0, b"\x28\xb5\x2f\xfd", "a zstd archive", UNPACK),
+        (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
+        (0, b"Rar!", "a rar archive", UNPACK),
+        (257, b"ustar", "a tar archive", UNPACK),
+        (0, b"%PDF", "a PDF document", CALIBRATE),
+        (0, b"\x80\x02", "a Python pickle", CALIBRATE),
+        (0, b"\x80\x04", "a Python pickle", CALIBRATE),
+        (4, b"ORTM", "an ONNX Runtime .ort model", CALIBRATE),
+        (4, b"TFL3", "a TensorFlow Lite model", CALIBRATE),
+        (0, b"version https://git-lfs", "a git-lfs pointer", "run `git lfs pull`, which fetches the file itself"),
+        (0, b"\xff\xfe\0\0", "UTF-32 text", RESAVE),
+        (0, b"\0\0\xfe\xff", "UTF-32 text", RESAVE),
+        (0, b"\xff\xfe", "UTF-16 text", RESAVE),
+        (0, b"\xfe\xff", "UTF-16 text", RESAVE),
+        (0, b"\xef\xbb\xbf", "text with a byte order mark, whose header TensorRT does not recognise", RESAVE),
+    )
 )
-BOMS: tuple[tuple[bytes, str], ...] = (
-    (b"\xff\xfe", "UTF-16 text"),
-    (b"\xfe\xff", "UTF-16 text"),
-    (b"\xef\xbb\xbf", "text with a byte order mark, whose header TensorRT does not recognise"),
-)
+"""What files start with: offset, bytes, and what they mean."""
+WIDE = (("utf-16-le", "UTF-16 text"), ("utf-16-be", "UTF-16 text"), ("utf-32-le", "UTF-32 text"))
+"""Encodings that editors and shells of Windows write without a mark."""
 NUMBER = rb"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?inf|nan"
 TABLE_LINE = re.compile(rb"(?:\S.*)?[^:\s] (?:" + NUMBER + rb")\s*\Z")
 RANGE_LINE = re.compile(
@@ -65,17 +79,11 @@ def _archive(data: bytes) -> ForeignFormat | None:
         return ForeignFormat("a zip archive (a PyTorch checkpoint)", CONVERT, "amax-torch")
     if b".npy" in data[:HEAD]:
         return ForeignFormat("a zip archive (an npz file)", CONVERT, "amax-npz")
-    return ForeignFormat("a zip archive (a PyTorch checkpoint or an npz file)", CALIBRATE)
+    return ForeignFormat("a zip archive", UNPACK)
 
 
 def _by_magic(head: bytes) -> ForeignFormat | None:
-    for mark, what in BOMS:
-        if head.startswith(mark):
-            return ForeignFormat(what, "save it as plain UTF-8 without a byte order mark")
-    for offset, magic, what in MAGIC:
-        if head[offset : offset + len(magic)] == magic:
-            return ForeignFormat(what, CALIBRATE)
-    return None
+    return next((found for at, magic, found in MAGIC if head[at : at + len(magic)] == magic), None)
 
 
 def _by_markup(head: bytes) -> ForeignFormat | None:
@@ -96,6 +104,9 @@ def _by_markup(head: bytes) -> ForeignFormat | None:
 def _binary(data: bytes, head: bytes) -> ForeignFormat | None:
     if b"\0" not in head:
         return None
+    wide = next((what for encoding, what in WIDE if head.startswith("TRT-".encode(encoding))), "")
+    if wide:
+        return ForeignFormat(wide, RESAVE)
     if int.from_bytes(head[:8], "little") <= len(data) - 8 and head[8:9] == b"{":
         return ForeignFormat("a safetensors file", CONVERT, "amax-safetensors")
     if head[:1] == b"\x08" and head[2:3] in ONNX_FIELDS:

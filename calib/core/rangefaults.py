@@ -6,12 +6,18 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from calib.core.cachelook import INPUT_NAMES, input_fingerprint
+from calib.core.cachelook import IMPLAUSIBLE, INPUT_NAMES, MINUTE, input_fingerprint
 from calib.core.trtcache import UNNAMED
 from calib.types.rangetable import RangeTable, TensorRange
 
-IMPLAUSIBLE = 1e30
-"""Amax beyond this is no activation's: bytes of another type were read as float32."""
+REMARK_REMEDIES: Mapping[str, str] = {
+    "conflicts": "calibrate again, or delete all but one of them",
+    "duplicates": "delete all but one of them",
+    "asymmetric": "quantize again with symmetric INT8 (zero point 0)",
+    "per_channel_activation": "quantize activations again with one scale a tensor",
+    "lost_negative_side": "convert the calibration.json that was written beside this file",
+}
+"""What to do about what a reader remarked on, by the remark's code."""
 
 
 @dataclass(frozen=True)
@@ -22,23 +28,25 @@ class Faults:
         nonfinite: infinite or NaN.
         negative: below zero: the file is damaged.
         implausible: finite, but beyond :data:`IMPLAUSIBLE`.
+        minute: not zero, but below :data:`MINUTE`.
         dead: zero: the tensor was zero on every image.
     """
 
     nonfinite: tuple[str, ...]
     negative: tuple[str, ...]
     implausible: tuple[str, ...]
+    minute: tuple[str, ...]
     dead: tuple[str, ...]
 
     @property
     def unusable(self) -> frozenset[str]:
         """Names whose range cannot serve at all; dead ones can: zero is exact in any range."""
-        return frozenset((*self.nonfinite, *self.negative, *self.implausible))
+        return frozenset((*self.nonfinite, *self.negative, *self.implausible, *self.minute))
 
 
 def find_faults(table: RangeTable) -> Faults:
     """Sort a table's faulty ranges by kind."""
-    kinds: dict[str, list[str]] = {"nonfinite": [], "negative": [], "implausible": [], "dead": []}
+    kinds: dict[str, list[str]] = {"nonfinite": [], "negative": [], "implausible": [], "minute": [], "dead": []}
     for item in table:
         kind = _fault(item.amax)
         if kind:
@@ -53,6 +61,8 @@ def _fault(amax: float) -> str | None:
         return "negative"
     if amax > IMPLAUSIBLE:
         return "implausible"
+    if 0 < amax < MINUTE:
+        return "minute"
     return "dead" if amax == 0 else None
 
 
@@ -83,7 +93,7 @@ def worthless(ranges: Iterable[TensorRange]) -> Mapping[str, str]:
     """
     listed = tuple(ranges)
     reasons = {item.name: input_fingerprint(item.amax) for item in listed}
-    wrong = {name: found.text for name, found in reasons.items() if found.code == "garbage"}
+    wrong = {name: found.text for name, found in reasons.items() if found.faulty and found.code != "blank"}
     if listed and not wrong and all(found.code == "blank" for found in reasons.values()):
         return {name: found.text for name, found in reasons.items()}
     return wrong

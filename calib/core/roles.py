@@ -224,6 +224,11 @@ def _depths(network: Network) -> dict[str, int]:
     return depth
 
 
+def passes_range(node: Node, network: Network) -> bool:
+    """Tell whether the first output holds some of the input's values and zeros only, so that its range serves both."""
+    return is_standard(node, "MaxPool") or pad_keeps_range(node, network)
+
+
 def pad_keeps_range(node: Node, network: Network) -> bool:
     """Tell whether a Pad adds only zeros or copies, so that Q/DQ may stand before it instead of after."""
     if not is_standard(node, "Pad"):

@@ -3,7 +3,8 @@
 A cache is a header line, then one ``name: hex`` a line. ``hex`` is the bit pattern of the float32 scale, written
 without leading zeros (so zero is ``0``); ``scale = amax / 127`` (TensorRT 8.4 samples/sampleINT8/README). Names may
 hold colons: the last one separates. Header forms: ``TRT-<number>-<algorithm>``, the older ``1``, and
-``0 <hex double> <hex double>`` of the legacy calibrator.
+``0 <hex double> <hex double>`` of the legacy calibrator. Other lines that start with ``TRT-`` are read as headers too,
+so that a damaged one can be replaced; no TensorRT reads such a file.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from calib.core.fileformats import foreign_format
+from calib.core.printable import excerpt, quoted
 from calib.errors import FormatError, UsageError
 
 LEVELS = 127
 ENCODING = ("utf-8", "surrogateescape")
 ALGORITHMS = ("EntropyCalibration2", "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration")
+DAMAGED = "the file is damaged or no calibration cache; calibrate again or restore it"
 UNNAMED = re.compile(r"\(Unnamed (?:Layer|ITensor)\s*\*\s*\d+\)")
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
-_TRT_HEADER = re.compile(r"TRT-([0-9]{1,9})-([A-Za-z0-9_]+)\Z")
+_TRT_HEADER = re.compile(r"TRT-([1-9][0-9]{0,8})-([A-Za-z0-9_]+)\Z")
+_ODD_HEADER = re.compile(r"\s*TRT-", re.IGNORECASE)
 _LEGACY_HEADER = re.compile(r"0 ([0-9a-fA-F]{1,16}) ([0-9a-fA-F]{1,16})\Z")
 _VALUE = re.compile(r"[0-9a-fA-F]{1,8}\Z")
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{1,2})(?:\.[0-9]{1,6})?\Z")
@@ -43,6 +47,11 @@ class CacheHeader:
         """``NV_TENSORRT_VERSION`` of the writer; None in the older forms."""
         found = _TRT_HEADER.match(self.text)
         return int(found[1]) if found else None
+
+    @property
+    def malformed(self) -> bool:
+        """Whether it is none of the forms that TensorRT writes."""
+        return self.number is None and self.text != "1" and self.legacy is None
 
     @property
     def version(self) -> str | None:
@@ -114,8 +123,8 @@ class CalibrationCache:
 
     @property
     def newline(self) -> str:
-        """Line end of the header: ``\\r\\n`` or ``\\n``."""
-        return "\r\n" if "\r\n" in self.header.ending else "\n"
+        """Line end of the header: ``\\r\\n``, ``\\n``, the old Macintosh's ``\\r``; ``\\n`` where the file has none."""
+        return next((end for end in ("\r\n", "\r") if end in self.header.ending), "\n")
 
     @property
     def final_newline(self) -> bool:
@@ -182,41 +191,54 @@ def _lines(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _check_header(text: str, place: str) -> None:
-    if text == "1" or _TRT_HEADER.match(text) or _LEGACY_HEADER.match(text):
+    entry = _is_entry(text)
+    if not CacheHeader(text).malformed or (_ODD_HEADER.match(text) and not entry):
         return
-    missing = ":" in text and _VALUE.match(text.rpartition(":")[2].strip()) is not None
-    raise FormatError(
-        f"{place}:1:1",
-        expected="a header such as TRT-8601-EntropyCalibration2",
-        got="an entry: the header line is missing" if missing else _excerpt(text),
-        remedy="add the header of the TensorRT version that wrote the cache, or calibrate again",
-    )
+    if not text:
+        got, remedy = "a blank line", "delete the blank lines at the top: readers take the first line for the header"
+    elif entry:
+        got = "an entry: the header line is missing"
+        remedy = "add the header of the TensorRT version that wrote the cache, or calibrate again"
+    else:
+        got, remedy = excerpt(text), "pass a calibration cache, or ranges in a format that `calib cache convert` reads"
+    raise FormatError(f"{place}:1:1", expected="a header such as TRT-8601-EntropyCalibration2", got=got, remedy=remedy)
+
+
+def _is_entry(text: str) -> bool:
+    return ":" in text and _VALUE.match(text.rpartition(":")[2].strip()) is not None
 
 
 def _parse_entry(text: str, ending: str, place: str) -> CacheEntry:
     name, colon, rest = text.rpartition(":")
     if not colon:
-        raise _entry_error(place, 1, "a line 'name: hex'", _excerpt(text))
+        raise _entry_error(place, 1, "a line 'name: hex'", excerpt(text), _remedy_of(text))
     if not name:
-        raise _entry_error(place, 1, "a tensor name before the colon", _excerpt(text))
+        raise _entry_error(place, 1, "a tensor name before the colon", excerpt(text))
     value = rest.strip(" \t")
     if not _VALUE.match(value):
-        raise _entry_error(place, len(name) + 2, "one to eight hexadecimal digits", _excerpt(value))
+        column = len(text) - len(rest.lstrip(" \t")) + 1
+        raise _entry_error(place, column, "one to eight hexadecimal digits", excerpt(value), _value_remedy(value))
     return CacheEntry(name, int(value, 16), colon + rest, ending)
 
 
-def _entry_error(place: str, column: int, expected: str, got: str) -> FormatError:
-    return FormatError(
-        f"{place}:{column}",
-        expected=expected,
-        got=got,
-        remedy="the file is damaged or no calibration cache; calibrate again or restore it",
-    )
+def _entry_error(place: str, column: int, expected: str, got: str, remedy: str = "") -> FormatError:
+    return FormatError(f"{place}:{column}", expected=expected, got=got, remedy=remedy or DAMAGED)
 
 
-def _excerpt(text: str) -> str:
-    shown = text if len(text) <= 60 else text[:57] + "..."
-    return repr(shown) if shown else "nothing"
+def _remedy_of(text: str) -> str:
+    """What to do about a line without colon; empty where nothing special is known."""
+    if not CacheHeader(text).malformed and text != "1":
+        return "this is the header of a second cache: cut the file in two and join them with `calib cache merge`"
+    if text.startswith(("<<<<<<<", "=======", ">>>>>>>")):
+        return "version control left a merge conflict here: choose one side, or calibrate again"
+    return "a cache has no comments: delete the line" if text.startswith(("#", "//")) else ""
+
+
+def _value_remedy(value: str) -> str:
+    if re.match(r"0[xX][0-9a-fA-F]{1,8}\Z", value):
+        return "write the digits without 0x"
+    decimal = re.fullmatch(r"[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?", value)
+    return "without the header line the file is a dynamic-range text, whose numbers are amax" if decimal else ""
 
 
 def render(
@@ -250,15 +272,15 @@ def render(
 def _checked(name: str, scale: float) -> CacheEntry:
     if not name or "\n" in name or "\r" in name or name != name.rstrip(" \t"):
         raise FormatError(
-            f"tensor {name!r}",
+            f"tensor {quoted(name)}",
             expected="a name that can stand in a line of a cache",
             got="an empty name, a line break or a space at its end",
-            remedy="rename the tensor in the ONNX model",
+            remedy="give it another with `calib cache rename`, or choose another format",
         )
     entry = CacheEntry.of(name, scale)
     if not (np.isfinite(entry.scale) and entry.scale > 0):
         raise FormatError(
-            f"tensor {name!r}",
+            f"tensor {quoted(name)}",
             expected="a finite scale > 0 in float32",
             got=f"{scale!r}",
             remedy="give dead tensors a floor before writing",
@@ -289,6 +311,15 @@ def header_number(version: str) -> int:
             remedy="use the Q/DQ ONNX for this version",
         )
     return major * (10000 if major >= 10 else 1000) + minor * 100 + patch
+
+
+def reads_caches(version: str) -> bool:
+    """Whether there is such a version of TensorRT, and it has calibration caches."""
+    try:
+        header_number(version)
+    except UsageError:
+        return False
+    return True
 
 
 def header_version(number: int) -> str | None:

@@ -36,15 +36,19 @@ SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
 NOT_ONNX = "check the download; an ONNX file is a binary protobuf written by an exporter"
 
 
-def load_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
+def load_model(path: str | os.PathLike[str], data: bytes | None = None) -> onnx.ModelProto:
     """Load an ONNX file, external data included, whatever its extension; sparse initialisers become dense ones.
+
+    Args:
+        path: the file; external data lies beside it.
+        data: its bytes where they were read already, as from a pipe.
 
     Raises:
         ModelError: the file is missing, is something else (named where it can be), is cut short, holds no
             network, needs a newer onnx, or its external data is missing, cut short or outside its folder.
     """
     place = Path(path)
-    data = _read(place)
+    data = _read(place) if data is None else data
     _refuse_other_kinds(place, data[:HEAD])
     model = onnx.ModelProto()
     try:
@@ -161,19 +165,25 @@ def _load_external(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _external_entries(model: onnx.ModelProto) -> Iterator[tuple[str, str, int]]:
-    """List (tensor, file, bytes needed in it) of all external data; the length 0 stands for unknown."""
+    """List (tensor, file, bytes needed in it) of all external data; length 0 is unknown, a negative one damage."""
     for tensor in all_tensors(model):
         if external_data_helper.uses_external_data(tensor):
             entry = {item.key: item.value for item in tensor.external_data}
-            end = int(entry.get("offset") or 0) + int(entry.get("length") or 0)
+            sizes = [entry.get(key) or "0" for key in ("offset", "length")]
+            end = sum(map(int, sizes)) if all(size.isdecimal() and size.isascii() for size in sizes) else -1
             yield tensor.name, entry.get("location", ""), end
 
 
 def _check_external(path: Path, tensor: str, location: str, end: int) -> None:
     folder = path.parent.resolve()
-    target = (folder / location).resolve()
-    if not location or not target.is_relative_to(folder):
-        got, remedy = f"external data at {location!r}", "keep the data file in the model's folder"
+    inside = bool(location) and "\0" not in location
+    target = (folder / location).resolve() if inside else folder
+    if end < 0:
+        got, remedy = f"offset or length of tensor {tensor!r} that are no numbers", "the file is damaged; copy it again"
+    elif not inside or not target.is_relative_to(folder):
+        link = inside and (folder / location).is_symlink()
+        got = f"external data at {location!r}{', a link out of its folder' if link else ''}"
+        remedy = "keep the data file itself in the model's folder"
     elif not target.is_file():
         got, remedy = f"no file {location!r} beside the model", f"copy {location!r} into the model's folder too"
     elif target.stat().st_size < end:

@@ -32,6 +32,14 @@ def load_table(path: str) -> RangeTable:
         ModelError: an ONNX file that is damaged.
         MissingLibraryError: a PyTorch file without PyTorch.
     """
-    data = read_range_file(path)
+    return table_in(read_range_file(path), path)
+
+
+def table_in(data: bytes, path: str) -> RangeTable:
+    """Read ranges from the bytes of a file, which may be a pipe that can be read once only.
+
+    Raises:
+        FormatError: as :func:`load_table`; likewise the others.
+    """
     key = detect(data, path)
-    return read_qdq(load_model(path), path) if key == QDQ else read_table(data, path, key)
+    return read_qdq(load_model(path, data), path) if key == QDQ else read_table(data, path, key)

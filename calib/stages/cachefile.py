@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from calib.core.graph import FLOAT_TYPES, Activation, Network, Uncovered
 from calib.core.quantization import QUANT_MAX, SCALE_FLOOR, scale_from_amax
 from calib.errors import StatisticsError
+from calib.types.gate import few
 from calib.types.statistics import DynamicRange
 
 CONSTANT_LAYERS = frozenset(
@@ -120,12 +121,7 @@ def _lines(coverage: Coverage) -> Iterator[str]:
         (coverage.unnamed_constants, "have constants that TensorRT names itself"),
     ):
         if names:
-            yield f"{len(names)} {text}: {_shortened(names)}"
+            yield f"{len(names)} {text}: {few(names, 5)}"
     kinds = Counter(item.reason for item in coverage.not_covered)
     if kinds:
         yield "need none: " + ", ".join(f"{count} {reason}" for reason, count in sorted(kinds.items()))
-
-
-def _shortened(names: tuple[str, ...], limit: int = 5) -> str:
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown}, … ({len(names) - limit} more)"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from calib.core.formats import ort_table, trt_cache
 from calib.core.formats.registry import FORMATS, QDQ
 from calib.core.graph import Network
+from calib.core.printable import counted, quoted
 from calib.core.quantization import DEAD_AMAX, QUANT_MAX, SCALE_FLOOR
-from calib.core.rangefaults import Faults, find_faults, input_ranges, worthless
+from calib.core.rangefaults import REMARK_REMEDIES, Faults, find_faults, input_ranges, worthless
 from calib.errors import FormatError
 from calib.stages.rangecoverage import EntryCoverage, cover, listed
 from calib.types.rangetable import RangeTable, TensorRange
@@ -21,6 +22,7 @@ CALIBRATE_AGAIN = (
     ".astype(np.float32) undoes it), contiguous, and preprocessed as for inference"
 )
 PARTIAL = "calibrate again, or pass --partial to convert without them"
+ACCEPT = "or pass --partial to accept it"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Prepared:
         dropped: ranges left out because they are wrong.
         dead: ranges of 0; where the target cannot carry those, they became ``DEAD_AMAX``.
         floored: ranges too small for a float32 scale of use, raised to the floor.
-        derived: tensors whose range was taken from others', exactly.
+        derived: tensors whose range was taken from others' (:class:`EntryCoverage`).
         refusals: what speaks against it.
     """
 
@@ -135,26 +137,32 @@ def _refusals(
     network: Network | None,
     lost: tuple[str, ...],
 ) -> Iterator[Refusal]:
+    if not table.ranges and not table.weights:
+        yield Refusal("no range at all", "calibrate again with `calib build`", final=True)
+        return
     yield from _worthless(table, network)
     yield from _misfit(coverage, target)
     for names, what in (
         (faults.nonfinite, "infinite or NaN"),
         (faults.implausible, "beyond 1e30, as no activation is"),
+        (faults.minute, "next to nothing, as if digits were missing"),
         (faults.negative, "negative"),
     ):
         if names:
-            yield Refusal(f"{len(names)} ranges are {what} ({listed(names)})", PARTIAL)
+            yield Refusal(f"{counted(len(names), 'range is', 'ranges are')} {what} ({listed(names)})", PARTIAL)
     if lost:
         remedy = "pass the network that the state dict belongs to, or --partial to convert without them"
-        yield Refusal(f"{len(lost)} quantizers have no tensor in the network ({listed(lost)})", remedy)
+        subject = counted(len(lost), "quantizer has", "quantizers have")
+        yield Refusal(f"{subject} no tensor in the network ({listed(lost)})", remedy)
     clipped = clipped_weights(table) if target != QDQ and FORMATS[target].naming == "tensor" else ()
     if clipped:
-        text = f"{len(clipped)} weights have ranges other than their largest magnitudes ({listed(clipped)})"
+        subject = counted(len(clipped), "weight has", "weights have")
+        text = f"{subject} ranges other than the largest magnitudes ({listed(clipped)})"
         yield Refusal(text, "TensorRT computes weight ranges itself; pass --partial to accept its own")
     for remark in table.remarks:
         if remark.blocks:
-            text = f"{len(remark.names)} {remark.text} ({listed(remark.names)})"
-            yield Refusal(text, "quantize again symmetrically, or pass --partial to accept it")
+            remedy = REMARK_REMEDIES.get(remark.code, "quantize again for TensorRT")
+            yield Refusal(f"{remark.sentence} ({listed(remark.names)})", f"{remedy}, {ACCEPT}")
 
 
 def _worthless(table: RangeTable, network: Network | None) -> Iterator[Refusal]:
@@ -163,7 +171,7 @@ def _worthless(table: RangeTable, network: Network | None) -> Iterator[Refusal]:
     for name, text in worthless(ranges).items():
         amax = table.ranges[name].amax
         yield Refusal(
-            f"input {name!r} has amax {amax:.4g}: {text}; no range behind it is real", CALIBRATE_AGAIN, final=True
+            f"input {quoted(name)} has amax {amax:.4g}: {text}; no range behind it is real", CALIBRATE_AGAIN, final=True
         )
 
 
@@ -171,13 +179,14 @@ def _misfit(coverage: EntryCoverage | None, target: str) -> Iterator[Refusal]:
     if coverage is None:
         return
     if not coverage.matched or coverage.other_network:
-        count = (
-            f"{len(coverage.matched)} tensors of the network have a range, {len(coverage.foreign)} ranges are of others"
-        )
+        ours = counted(len(coverage.matched), "tensor of the network has", "tensors of the network have")
+        others = counted(len(coverage.foreign), "range is", "ranges are")
         remedy = "pass the network that was calibrated, or carry the names over with `calib cache rename`"
-        yield Refusal(f"{count} ({listed(coverage.foreign)}): another network or export", remedy, final=True)
+        text = f"{ours} a range, {others} of others ({listed(coverage.foreign)}): another network or export"
+        yield Refusal(text, remedy, final=True)
     elif coverage.foreign and target == QDQ:
-        text = f"{len(coverage.foreign)} ranges are of tensors the network does not have ({listed(coverage.foreign)})"
+        subject = counted(len(coverage.foreign), "range is of a tensor", "ranges are of tensors")
+        text = f"{subject} the network does not have ({listed(coverage.foreign)})"
         yield Refusal(text, "pass the export that was calibrated, or --partial to convert without them")
 
 

@@ -20,7 +20,7 @@ from calib.core.graph.stored import StoredValues
 from calib.core.graph.structure import unreadable_name
 from calib.core.quantization import weight_amax
 from calib.errors import FormatError, StatisticsError
-from calib.types.rangetable import LEVELS, RangeTable, Remark, TensorRange, WeightRange
+from calib.types.rangetable import LEVELS, SCALE_STEPS, RangeTable, Remark, TensorRange, WeightRange
 
 QUANTIZE = frozenset({"QuantizeLinear", "TRT_INT8QuantizeLinear"})
 DEQUANTIZE = frozenset({"DequantizeLinear", "TRT_INT8DequantizeLinear"})
@@ -51,12 +51,13 @@ INT32_MAX = 2.0**31 - 1
 
 @dataclass(frozen=True)
 class _Scale:
-    """What a Q or DQ node says: scales, zero points, limits of the integers."""
+    """What a Q or DQ node says: scales, zero points, limits of the integers, type of the scales."""
 
     scale: NDArray[np.float64]
     zero: NDArray[np.float64]
     low: float
     high: float
+    elem_type: str = "float32"
 
     @property
     def symmetric(self) -> bool:
@@ -130,7 +131,7 @@ class _Reader:
         observed = _observed(value, axis if per_channel else None) if value is not None and known else None
         rank = None if value is None else value.ndim
         scales = said.scale if said.scale.size > 1 else said.scale.reshape(())
-        self.weights[name] = WeightRange(name, scales, axis if per_channel else None, observed, rank)
+        self.weights[name] = WeightRange(name, scales, axis if per_channel else None, observed, rank, said.elem_type)
 
     def original(self, name: str) -> str:
         """Undo the renaming of graph outputs that ONNX Runtime's quantizer does."""
@@ -150,7 +151,8 @@ class _Reader:
         if zero.dtype.kind not in "iu":  # float8 and the like
             return _Scale(wide, np.zeros(scale.shape), 0.0, 0.0)
         offsets = np.full(scale.shape, zero.flat[0]) if zero.size == 1 else zero
-        return _Scale(wide, offsets.astype(np.float64), *_limits(zero.dtype))
+        elem_type = scale.dtype.name if scale.dtype.name in SCALE_STEPS else "float32"
+        return _Scale(wide, offsets.astype(np.float64), *_limits(zero.dtype), elem_type)
 
     def _integers(self, node: onnx.NodeProto) -> type[np.integer[Any]]:
         """Tell the integer type where no zero point does: the stored integers' own, the attribute, else uint8."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from calib.core.graph import FLOAT_TYPES, Network
+from calib.core.graph import FLOAT_TYPES, Activation, Network
+from calib.core.printable import counted
+from calib.core.roles import passes_range
 from calib.core.trtcache import UNNAMED
+from calib.types.gate import few
 from calib.types.rangetable import RangeTable, TensorRange
 
 PARSER_MADE = re.compile(r"ONNXTRT_|tmp_refittable_weight|.*_castHelper|.*ShuffledBy|.*_constant_output\Z")
@@ -32,7 +35,7 @@ class EntryCoverage:
         matched: activations with a range, in network order.
         missing: float activations without, in network order.
         strangers: ranges without activation, by reason (key of :data:`REASONS`), in file order.
-        derived: of the missing, those whose range follows exactly from other ranges.
+        derived: of the missing, those whose range follows from other ranges.
     """
 
     matched: tuple[str, ...]
@@ -55,9 +58,9 @@ class EntryCoverage:
         total = len(self.matched) + len(self.missing)
         yield f"{len(self.matched)} of {total} float activations have a range"
         if self.missing:
-            yield f"{len(self.missing)} have none: {listed(self.missing)}"
+            yield f"{counted(len(self.missing), 'has', 'have')} none: {listed(self.missing)}"
         for reason, names in self.strangers.items():
-            yield f"{len(names)} ranges without tensor, {REASONS[reason]}: {listed(names)}"
+            yield f"{counted(len(names), 'range')} without tensor, {REASONS[reason]}: {listed(names)}"
 
 
 def cover(table: RangeTable, network: Network) -> EntryCoverage:
@@ -97,21 +100,32 @@ def _reason(name: str, network: Network, typed: Collection[str], made: Collectio
 
 
 def _derived(table: RangeTable, network: Network) -> dict[str, TensorRange]:
-    """Find ranges that follow exactly: of reshaped, transposed, negated and concatenated tensors."""
+    """Find ranges that follow from others.
+
+    Exactly those of reshaped, transposed, negated, concatenated tensors. Those of pooled and padded ones may be wider
+    than need be, but in INT8 their integers are the source's, and so is their scale.
+    """
     known: dict[str, TensorRange] = dict(table.ranges)
     found: dict[str, TensorRange] = {}
     for item in network.activations:
-        rule = item.derivation
-        if item.name in known or rule is None or rule.kind not in SAME_VALUES:
-            continue
-        sources = [known[name] for name in rule.sources if name in known]
-        if len(sources) == len(rule.sources):
+        names = () if item.name in known else _followed(item, network)
+        sources = [known[name] for name in names if name in known]
+        if names and len(sources) == len(names):
             largest = max(sources, key=lambda source: source.amax)
             known[item.name] = found[item.name] = TensorRange(item.name, largest.amax, largest.scale)
     return found
 
 
-def listed(names: tuple[str, ...] | list[str], most: int = 5) -> str:
+def _followed(item: Activation, network: Network) -> tuple[str, ...]:
+    """Name the tensors that an activation's range follows from, if any."""
+    rule = item.derivation
+    if rule is not None and rule.kind in SAME_VALUES:
+        return rule.sources
+    node = None if item.producer is None else network.nodes[item.producer]
+    pooled = node is not None and node.outputs[0] == item.name and passes_range(node, network)
+    return (node.input(0),) if pooled and node is not None else ()
+
+
+def listed(names: Sequence[str]) -> str:
     """Join names for a line, the first few of them."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown}, … ({len(names) - most} more)"
+    return few(names, 5)

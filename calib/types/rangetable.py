@@ -12,6 +12,13 @@ from numpy.typing import NDArray
 LEVELS = 127
 """Positive INT8 levels: ``scale = amax / 127``."""
 
+SCALE_STEPS: Mapping[str, tuple[float, float]] = {
+    "float32": (2.0**-23, 2.0**-63), "bfloat16": (2.0**-7, 2.0**-63), "float16": (2.0**-10, 2.0**-24),
+}  # fmt: skip
+"""Types that scales are stored in: relative precision, and the floor below which they do not fall."""
+SINGULAR: Mapping[str, str] = {"are": "is", "have": "has", "occur": "occurs", "hold": "holds"}
+"""Verbs that remarks begin with, of many tensors and of one."""
+
 Naming = Literal["tensor", "module"]
 Order = Literal["network", "sorted", "unknown"]
 
@@ -54,6 +61,7 @@ class WeightRange:
         axis: axis of the channels, None per tensor or where the file does not say.
         observed: float64, same shape: the largest magnitude of the weight stored beside them, or None.
         rank: number of axes of the weight, where the file tells.
+        elem_type: type that the scales are stored in.
     """
 
     name: str
@@ -61,18 +69,20 @@ class WeightRange:
     axis: int | None = None
     observed: NDArray[np.float64] | None = None
     rank: int | None = None
+    elem_type: str = "float32"
 
     @property
     def follows_weight(self) -> bool | None:
-        """Whether the scales are those that ``max|w| / 127`` gives, within two units of float32's last place.
+        """Whether the scales are those that ``max|w| / 127`` gives, within two units in their type's last place.
 
         All-zero channels may have any scale. None where the weight itself is not at hand.
         """
         if self.observed is None or self.observed.shape != self.scales.shape:
             return None
         alive = self.observed > 0
-        wanted = np.asarray(self.observed[alive] / LEVELS, np.float32)
-        return bool(np.all(np.abs(self.scales[alive] - wanted) <= 2 * np.spacing(wanted)))
+        wanted = self.observed[alive] / LEVELS
+        precision, floor = SCALE_STEPS[self.elem_type]
+        return bool(np.all(np.abs(self.scales[alive] - wanted) <= np.maximum(2 * precision * wanted, floor)))
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,7 @@ class Remark:
     Attributes:
         code: kind, for machines.
         names: the tensors concerned, in file order.
-        text: one line for people.
+        text: one line for people; where there are names, it goes on from "so many tensors" with a plural verb.
         blocks: whether it keeps the table from being converted as it is: something would be lost or invented.
     """
 
@@ -90,6 +100,16 @@ class Remark:
     names: tuple[str, ...]
     text: str
     blocks: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The text as a sentence about so many tensors."""
+        if not self.names:
+            return self.text
+        verb, _, rest = self.text.partition(" ")
+        if len(self.names) == 1:
+            return f"1 tensor {SINGULAR.get(verb, verb)} {rest}"
+        return f"{len(self.names)} tensors {self.text}"
 
 
 @dataclass(frozen=True)

@@ -93,10 +93,10 @@ def test_last_colon_separates():
         (b"images: 3c010a14\n", "header line is missing", "cache:1:1"),
         (b"hello\nimages: 3c010a14\n", "'hello'", "cache:1:1"),
         (b"TRT-8601-X\nimages: 3c010a14\nx 3f\n", "'x 3f'", "cache:3:1"),
-        (b"TRT-8601-X\n\n\nimages: 3c010a14z\n", "'3c010a14z'", "cache:4:8"),
+        (b"TRT-8601-X\n\n\nimages: 3c010a14z\n", "'3c010a14z'", "cache:4:9"),
         (b"TRT-8601-X\nimages: \n", "nothing", "cache:2:8"),
         (b"TRT-8601-X\n: 3f800000\n", "name before the colon", "cache:2:1"),
-        (b"TRT-8601-X\na: 3f8000001\n", "'3f8000001'", "cache:2:3"),
+        (b"TRT-8601-X\na: 3f8000001\n", "'3f8000001'", "cache:2:4"),
     ],
 )
 def test_what_is_no_cache_is_named(data, text, place):

@@ -114,6 +114,20 @@ def _usual(tensor: GraphTensor, spec: Preprocess | None) -> ShapeRange:
     return ShapeRange.fixed(length for length in filled if length is not None)
 
 
+def open_shapes(inputs: Sequence[GraphTensor]) -> tuple[str, ...]:
+    """Spell the inputs that leave lengths open, ``NAME:1x3xHxW``: batch 1, letters for what only the user knows."""
+    found = []
+    for tensor in inputs:
+        lengths = list(tensor.shape or ())
+        unknown = [axis for axis, length in enumerate(lengths) if length is None and axis]
+        letters = ("H", "W") if len(unknown) == 2 else tuple(f"L{axis}" for axis in unknown)
+        named = {0: "1", **dict(zip(unknown, letters, strict=True))}
+        if None in lengths:
+            sides = (named[axis] if length is None else str(length) for axis, length in enumerate(lengths))
+            found.append(f"{tensor.name}:{'x'.join(sides)}")
+    return tuple(found)
+
+
 def calibration_batch(images: int, open_axis: bool, fixed: int | None, largest: int = 8) -> int:
     """Batch length to calibrate with, so that every image is read exactly once.
 

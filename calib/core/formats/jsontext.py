@@ -7,10 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from calib.core.formats.text import excerpt, malformed
+from calib.core.formats.text import malformed
+from calib.core.printable import excerpt
 from calib.errors import FormatError
 
 _BLANK = re.compile(r"[ \t\r\n]*")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 class JsonText:
@@ -43,7 +45,19 @@ class JsonText:
             raise malformed(f"{self.place}:1:1", "a JSON object of ranges", "endless nesting") from error
         if not isinstance(content, dict):
             raise malformed(f"{self.place}:1:1", "a JSON object", _kind(content))
+        self._refuse_half_characters(content)
         return content
+
+    def _refuse_half_characters(self, content: dict[str, Any]) -> None:
+        """Refuse escapes that are one half of a character: no file but another JSON could hold such a name."""
+        escape = _SURROGATE.search(self.text)
+        if escape is None:
+            return
+        try:
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            place = _at(self.place, self.text[: escape.start()])
+            raise malformed(place, "whole characters", f"half of one, {error.object[error.start]!r}") from error
 
     def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)

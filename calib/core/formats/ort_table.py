@@ -14,7 +14,6 @@ from calib.core.formats.range_json import duplicate_keys, finite_amax
 from calib.core.formats.text import (
     ENCODING,
     amax_text,
-    excerpt,
     malformed,
     read_lines,
     repeated,
@@ -22,6 +21,7 @@ from calib.core.formats.text import (
     require_unicode_names,
     to_number,
 )
+from calib.core.printable import excerpt
 from calib.types.rangetable import RangeTable, Remark, TensorRange
 
 FLATBUFFERS, JSON, TEXT = "ort-flatbuffers", "ort-json", "ort-text"

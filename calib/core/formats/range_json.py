@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from calib.core.formats.jsontext import JsonText, dump
 from calib.core.formats.text import require_unicode_names
+from calib.core.printable import quoted
 from calib.errors import FormatError
 from calib.types.rangetable import RangeTable, Remark, TensorRange
 
@@ -56,6 +57,6 @@ def finite_amax(table: RangeTable) -> dict[str, float]:
     for item in table:
         if item.amax - item.amax != 0:
             raise FormatError(
-                f"tensor {item.name!r}", expected="a finite amax", got=repr(item.amax), remedy="calibrate again"
+                f"tensor {quoted(item.name)}", expected="a finite amax", got=repr(item.amax), remedy="calibrate again"
             )
     return {item.name: item.amax for item in table}

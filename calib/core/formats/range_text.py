@@ -5,11 +5,11 @@ from __future__ import annotations
 from calib.core.formats.text import (
     ENCODING,
     amax_text,
-    excerpt,
     malformed,
     read_lines,
     require_line_names,
 )
+from calib.core.printable import excerpt
 from calib.types.rangetable import RangeTable
 
 KEY = "range-text"

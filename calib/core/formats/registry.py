@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from calib.core.fileformats import foreign_format
 from calib.core.formats import ort_table, range_json, range_text, statedict, torchfile, trt_cache
-from calib.core.trtcache import ALGORITHMS
+from calib.core.trtcache import ALGORITHMS, reads_caches
 from calib.errors import FormatError, UsageError
 from calib.types.rangetable import Naming, RangeTable
 
@@ -54,6 +54,7 @@ def options_like(table: RangeTable, trt_version: str | None, algorithm: str | No
     """Choose the header of a cache: as asked for, else that of the cache the ranges come from, else the default."""
     default, own = WriteOptions(), table.metadata
     version = own.get("version") if table.source == trt_cache.KEY else None
+    version = version if version and reads_caches(version) else None
     kept = own.get("algorithm") if version and own.get("algorithm") in ALGORITHMS else None
     return WriteOptions(str(trt_version or version or default.trt_version), str(algorithm or kept or default.algorithm))
 

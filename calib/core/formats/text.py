@@ -1,10 +1,11 @@
-"""What the text formats share: lines with their numbers, excerpts for messages, numbers, names that can stand there."""
+"""What the text formats share: lines with their numbers, decimal numbers, names that can stand there."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from calib.core.printable import excerpt, quoted
 from calib.errors import FormatError
 from calib.types.rangetable import RangeTable, Remark, TensorRange
 
@@ -17,12 +18,6 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 def malformed(place: str, expected: str, got: str, remedy: str = DAMAGED) -> FormatError:
     """Make the error of a file that is not what it should be."""
     return FormatError(place, expected=expected, got=got, remedy=remedy)
-
-
-def excerpt(text: str) -> str:
-    """Quote a text for a message, cut to 60 characters."""
-    shown = text if len(text) <= 60 else text[:57] + "..."
-    return repr(shown) if shown else "nothing"
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
@@ -98,7 +93,7 @@ def require_line_names(table: RangeTable, what: str) -> None:
     for item in table:
         if not item.name.strip() or re.search(r"[\r\n]", item.name) or item.name != item.name.strip(" \t"):
             raise malformed(
-                f"tensor {item.name!r}",
+                f"tensor {quoted(item.name)}",
                 f"a name that can stand in a line of {what}",
                 "an empty name, a line break, or a blank at its ends",
                 "rename it with `calib cache rename`, or choose another format",
@@ -116,7 +111,7 @@ def require_unicode_names(table: RangeTable, what: str) -> None:
             item.name.encode("utf-8")
         except UnicodeEncodeError as error:
             raise malformed(
-                f"tensor {item.name!r}",
+                f"tensor {quoted(item.name)}",
                 f"a name in UTF-8, as {what} needs it",
                 "other bytes",
                 "rename it with `calib cache rename`, or choose another format",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
+from calib.core.engine.shapes import open_shapes
+from calib.core.formats import trt_cache
 from calib.core.formats.registry import FORMATS, QDQ, format_of_name, options_like
 from calib.core.graph import Network, analyse
-from calib.core.plan import TARGETS, Target
+from calib.core.plan import REASONS, TARGETS, Target
 from calib.edges.files import make_output_folder, write_atomic
 from calib.edges.models import load_model, save_model
 from calib.edges.tables import load_table
@@ -56,6 +59,8 @@ class ConvertResult:
         quantized: the Q/DQ network, where one was written.
         unneeded: ranges that no quantizer of the target needs.
         table: the source as it was read.
+        header: first line of the cache that was written; empty for other formats.
+        shapes: inputs of the Q/DQ network that leave lengths open, as ``NAME:1x3xHxW`` (:func:`open_shapes`).
     """
 
     request: ConvertRequest
@@ -64,6 +69,8 @@ class ConvertResult:
     quantized: QdqResult | None
     unneeded: tuple[str, ...]
     table: RangeTable
+    header: str = ""
+    shapes: tuple[str, ...] = ()
 
 
 def parse_target(text: str) -> Target:
@@ -95,14 +102,14 @@ def convert(request: ConvertRequest) -> ConvertResult:
     prepared = prepare(named, to, network, lost)
     prepared.require(partial=request.partial)
     make_output_folder(request.output.parent)
-    if to == QDQ and model is not None:
+    if to == QDQ and model is not None and network is not None:
         quantized = _write_qdq(request, prepared, model)
-        unneeded = _without_pair(prepared, quantized)
-    else:
-        quantized = None
-        options = options_like(table, request.trt_version, request.algorithm)
-        write_atomic(request.output, FORMATS[to].write(prepared.table, options))
-    return ConvertResult(request, to, prepared, quantized, unneeded, table)
+        shapes = open_shapes(network.inputs)
+        return ConvertResult(request, to, prepared, quantized, _without_pair(prepared, quantized), table, shapes=shapes)
+    data = FORMATS[to].write(prepared.table, options_like(table, request.trt_version, request.algorithm))
+    write_atomic(request.output, data)
+    header = data.partition(b"\n")[0].decode() if to == trt_cache.KEY else ""
+    return ConvertResult(request, to, prepared, None, unneeded, table, header)
 
 
 def _require_model(table: RangeTable, to: str, model: onnx.ModelProto | None) -> None:
@@ -141,10 +148,12 @@ def _write_qdq(request: ConvertRequest, prepared: Prepared, model: onnx.ModelPro
     weights = {item.name: item for item in prepared.table.weights if item.follows_weight is False}
     quantized = quantize_model(model, amax_of(prepared.table), request.target, weights=weights)
     if not quantized.plan.activations:
+        reasons = Counter(item.reason for item in quantized.plan.with_status("float"))
+        first = next((REASONS[reason] for reason, _ in reasons.most_common()), "the network has no layer")
         raise FormatError(
             request.source,
             expected="ranges for the inputs of the network's layers",
-            got="none: every layer would stay in float",
+            got=f"none that serves: every layer would stay in float ({first})",
             remedy="pass the ranges of this very export, or calibrate it with `calib build`",
         )
     save_model(quantized.model, request.output)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from calib.core.formats import statedict
 from calib.core.plan import REASONS
-from calib.core.printable import printable
+from calib.core.printable import counted, printable
 from calib.jobs.cache.convert import ConvertResult
 from calib.stages.convert import NEEDS_FLOOR, clipped_weights
 from calib.stages.qdq import QdqResult
@@ -22,19 +23,21 @@ def notes_of(result: ConvertResult) -> Iterator[str]:
     """Say what a user should know of a conversion, a line each."""
     prepared = result.prepared
     if prepared.dropped:
-        yield f"{len(prepared.dropped)} ranges were wrong and left out: {listed(prepared.dropped)}"
+        subject = counted(len(prepared.dropped), "range was", "ranges were")
+        yield f"{subject} wrong and left out: {listed(prepared.dropped)}"
     if prepared.dead:
-        what = "they got the range 1, which holds zero exactly"
-        kept = "kept as 0; TensorRT's readers refuse that"
-        shown = f"{what if result.to in NEEDS_FLOOR else kept}: {listed(prepared.dead)}"
-        yield f"{len(prepared.dead)} tensors were zero on every image: {shown}"
+        what = "given the range 1, which holds zero exactly"
+        kept = "kept as 0, which TensorRT's readers refuse"
+        subject = counted(len(prepared.dead), "tensor was", "tensors were")
+        yield f"{subject} zero on every image; {what if result.to in NEEDS_FLOOR else kept}: {listed(prepared.dead)}"
     if prepared.floored:
-        yield f"{len(prepared.floored)} scales were too small for INT8 and got a floor: {listed(prepared.floored)}"
+        subject = counted(len(prepared.floored), "scale was", "scales were")
+        yield f"{subject} too small for INT8, raised to a floor: {listed(prepared.floored)}"
     if prepared.derived:
-        shown = listed(prepared.derived)
-        yield f"{len(prepared.derived)} ranges follow from others exactly and were filled in: {shown}"
+        subject = counted(len(prepared.derived), "range follows", "ranges follow")
+        yield f"{subject} from others, filled in: {listed(prepared.derived)}"
     for remark in result.table.remarks:
-        yield f"{len(remark.names)} {remark.text}: {listed(remark.names)}" if remark.names else remark.text
+        yield f"{remark.sentence}: {listed(remark.names)}" if remark.names else remark.text
     yield from _weight_notes(result.table, result.to, result.quantized)
 
 
@@ -42,9 +45,10 @@ def _weight_notes(table: RangeTable, to: str, quantized: QdqResult | None) -> It
     if quantized is not None:
         clipped = clipped_weights(table)
         if quantized.given_weights:
-            yield f"{len(quantized.given_weights)} weights kept the ranges that {table.source} states"
+            subject = counted(len(quantized.given_weights), "weight")
+            yield f"{subject} kept the ranges that {table.source} states"
         elif clipped:
-            yield f"{len(clipped)} weights have other ranges in {table.source}; they were computed anew"
+            yield f"{counted(len(clipped), 'weight has', 'weights have')} other ranges in {table.source}; computed anew"
     elif to in {statedict.NPZ, statedict.SAFETENSORS, statedict.TORCH} and not table.weights:
         yield UNLOADABLE
 
@@ -57,6 +61,7 @@ def document_of(result: ConvertResult) -> dict[str, Any]:
         "source": {"file": result.request.source, "format": result.table.source},
         "output": {"file": str(result.request.output), "format": result.to},
         "carried": len(prepared.table),
+        "header": result.header or None,
         "missing": [] if coverage is None else [printable(name) for name in coverage.missing],
         "strangers": {}
         if coverage is None
@@ -91,15 +96,19 @@ def as_text(result: ConvertResult) -> str:
     lines = [
         f"from      {result.request.source} ({result.table.source})",
         f"to        {result.request.output} ({result.to})",
-        f"carried   {len(result.prepared.table)} ranges",
+        *([f"header    {result.header}"] if result.header else ()),
+        f"carried   {counted(len(result.prepared.table), 'range')}",
         *(f"coverage  {line}" for line in (coverage.lines() if coverage else ())),
         *(f"note      {line}" for line in notes_of(result)),
         *(_layer_lines(result.quantized) if result.quantized else ()),
     ]
     if result.unneeded:
-        lines.append(f"unused    {len(result.unneeded)} ranges are of tensors that fuse or stay in float")
+        subject = counted(len(result.unneeded), "range is of a tensor", "ranges are of tensors")
+        lines.append(f"unused    {subject} that fuse or stay in float")
     if result.quantized and result.quantized.plan.target == "trt11":
-        lines.append(f"next      trtexec --onnx={result.request.output} --saveEngine=model.engine  (TensorRT 11)")
+        shapes = [f"--shapes={','.join(result.shapes)}"] if result.shapes else []
+        words = ["trtexec", f"--onnx={result.request.output}", *shapes, "--saveEngine=model.engine"]
+        lines.append(f"next      {shlex.join(words)}  (TensorRT 11)")
     return "\n".join(printable(line) for line in lines)
 
 
@@ -109,7 +118,8 @@ def _layer_lines(quantized: QdqResult) -> Iterator[str]:
     yield f"layers    {len(plan.with_status('int8'))} run in INT8: {pairs}"
     without = [item.label for item in plan.decisions if item.reason == "no_range"]
     if without:
-        yield f"missing   {len(without)} layers stay in float for want of a range: {listed(without)}"
+        layers = counted(len(without), "layer stays", "layers stay")
+        yield f"missing   {layers} in float for want of a range: {listed(without)}"
     reasons = Counter(item.reason for item in plan.with_status("float") if item.reason != "no_range")
     yield from (f"float     {count} {REASONS[reason]}" for reason, count in reasons.most_common())
     if quantized.opset[0] != quantized.opset[1]:

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from calib.core.formats import trt_cache
-from calib.core.formats.registry import QDQ, detect, read_table
+from calib.core.formats.registry import detect
 from calib.core.graph import analyse
-from calib.core.printable import printable
+from calib.core.printable import counted, printable
 from calib.core.trtcache import CalibrationCache, parse
 from calib.edges.manifest import parse_preprocess, stated_preprocess
 from calib.edges.models import load_model
-from calib.edges.tables import read_range_file
+from calib.edges.tables import read_range_file, table_in
 from calib.errors import ManifestError
-from calib.stages.qdqread import read_qdq
 from calib.stages.rangelint import Finding, LintReport, lint_table
 from calib.types.data import Preprocess
 from calib.types.rangetable import RangeTable
@@ -45,11 +44,10 @@ def lint(path: str, model: Path | None = None, preprocess: str | None = None, da
 
 def _load(path: str) -> tuple[RangeTable, CalibrationCache | None]:
     content = read_range_file(path)
-    key = detect(content, path)
-    if key == trt_cache.KEY:
-        cache = parse(content, path)
-        return trt_cache.table_of(cache, path), cache
-    return (read_qdq(load_model(path), path) if key == QDQ else read_table(content, path, key)), None
+    if detect(content, path) != trt_cache.KEY:
+        return table_in(content, path), None
+    cache = parse(content, path)
+    return trt_cache.table_of(cache, path), cache
 
 
 def _declared(preprocess: str | None, data: str | None) -> Preprocess | None:
@@ -97,10 +95,10 @@ def as_text(path: str, report: LintReport) -> str:
     lines: list[str] = []
     for item in report.findings:
         lines.append(f"{item.severity:<8} {item.text}  [{item.code}]")
-        if item.names and item.names[0] not in item.text:
+        if item.names and printable(item.names[0]) not in item.text:
             more = f", … ({len(item.names) - SHOWN} more; --json lists all)" if len(item.names) > SHOWN else ""
             lines.append(f"           {', '.join(item.names[:SHOWN])}{more}")
         if item.remedy:
             lines.append(f"           remedy: {item.remedy}")
-    counts = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in _counts(report.findings).items())
+    counts = ", ".join(counted(count, name) for name, count in _counts(report.findings).items())
     return "\n".join(printable(line) for line in (*lines, f"{path}: {counts}"))

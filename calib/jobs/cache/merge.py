@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calib.core.formats.registry import FORMATS, QDQ, format_of_name, options_like
-from calib.core.graph import analyse
-from calib.core.rangefaults import find_faults
+from calib.core.graph import Network, analyse
+from calib.core.printable import counted, quoted
+from calib.core.rangefaults import find_faults, input_ranges, worthless
 from calib.edges.models import load_model
 from calib.edges.tables import load_table
 from calib.errors import FormatError, UsageError
@@ -56,11 +57,14 @@ def merge(request: MergeRequest) -> EditResult:
     network = analyse(load_model(request.model)) if request.model else None
     first = [] if network is None else [item.name for item in network.activations if item.name in largest]
     ordered = [largest[name] for name in dict.fromkeys((*first, *largest))]
-    merged = with_floors(tables[0].with_ranges(ordered, weights=()), to)
+    whole = tables[0].with_ranges(ordered, weights=())
+    _require_real_input(whole, network)
+    merged = with_floors(whole, to)
     write_file(
         request.output, FORMATS[to].write(merged, options_like(tables[0], request.trt_version, request.algorithm))
     )
-    warnings = tuple(_merge_warnings(tables))
+    raised = [item.name for item in whole if merged.ranges[item.name].amax != item.amax]
+    warnings = tuple(_merge_warnings(tables, raised))
     return EditResult(request.output, len(merged), warnings, {"format": to, "files": len(tables)})
 
 
@@ -73,22 +77,36 @@ def _require_mergeable(tables: Sequence[RangeTable]) -> None:
             remedy = "bring them into one format first: `calib cache convert --model NETWORK.onnx`"
             raise UsageError(table.place, expected="names of one kind in all files", got=got, remedy=remedy)
         bad = sorted(find_faults(table).unusable)
-        if bad:
+        if bad or not table.ranges:
             raise FormatError(
                 table.place,
-                expected="finite ranges",
-                got=f"{len(bad)} that are not ({listed(bad)})",
+                expected="ranges that can be compared",
+                got=f"{len(bad)} wrong ones ({listed(bad)})" if bad else "none at all",
                 remedy="calibrate again; the larger of a wrong range and a right one is wrong",
             )
 
 
-def _merge_warnings(tables: Sequence[RangeTable]) -> Iterator[str]:
+def _require_real_input(whole: RangeTable, network: Network | None) -> None:
+    inputs = None if network is None else [item.name for item in network.inputs]
+    for name, text in worthless(input_ranges(whole, inputs) if whole.naming == "tensor" else ()).items():
+        raise FormatError(
+            whole.place, expected="images behind one of the files", got=f"input {quoted(name)}: {text}",
+            remedy="calibrate again",
+        )  # fmt: skip
+
+
+def _merge_warnings(tables: Sequence[RangeTable], raised: Sequence[str]) -> Iterator[str]:
     names = [set(table.ranges) for table in tables]
     shared = set.intersection(*names)
     for table, own in zip(tables, names, strict=True):
         alone = [name for name in table.ranges if name not in shared]
         if alone:
             yield f"{len(alone)} of {len(own)} tensors of {table.place} are not in every file: {listed(alone)}"
+        for remark in table.remarks:
+            if remark.blocks:
+                yield f"{table.place}: {remark.sentence}: {listed(remark.names)}"
+    if raised:
+        yield f"{counted(len(raised), 'range was', 'ranges were')} 0 or next to it and got a floor: {listed(raised)}"
     headers = dict.fromkeys(str(table.metadata["header"]) for table in tables if "header" in table.metadata)
     if len(headers) > 1:
         yield f"the files have different headers ({', '.join(headers)}); the first one's is written"

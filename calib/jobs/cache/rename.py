@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,36 +12,48 @@ from calib.core.formats.jsontext import JsonText
 from calib.core.formats.registry import FORMATS, QDQ, WriteOptions
 from calib.core.formats.text import ENCODING, lines_of, malformed
 from calib.core.graph import analyse
-from calib.core.printable import printable
+from calib.core.printable import counted, excerpt, printable, quoted
 from calib.core.trtcache import CalibrationCache, parse
 from calib.edges.models import load_model
-from calib.edges.tables import load_table, read_range_file
+from calib.edges.tables import read_range_file, table_in
 from calib.errors import FormatError, UsageError
 from calib.jobs.cache.edit import EditResult, write_file
 from calib.stages.matching import match_networks
 from calib.stages.rangecoverage import listed, parser_made
 from calib.types.rangetable import RangeTable, TensorRange
 
+DECIDE = "decide for one new name"
+
 
 def read_mapping(path: str) -> dict[str, str]:
     """Read old and new names: a JSON object, or a line ``old<TAB>new`` (or ``old -> new``) each.
 
     Raises:
-        FormatError: with line and column.
+        FormatError: with line and column; an old name is given twice, or a new one cannot stand in a line.
     """
     data = read_range_file(path)
-    if data.lstrip()[:1] == b"{":
-        text = JsonText(data, path)
-        for old, new in text.content.items():
-            if not isinstance(new, str):
-                raise text.error((old,), "a tensor name", new)
-        return dict(text.content)
+    return _json_mapping(data, path) if data.lstrip()[:1] == b"{" else _line_mapping(data, path)
+
+
+def _json_mapping(data: bytes, path: str) -> dict[str, str]:
+    text = JsonText(data, path)
+    if text.repeated:
+        raise malformed(f"{path}:1:1", "every old name once", f"{excerpt(text.repeated[0])} twice", DECIDE)
+    for old, new in text.content.items():
+        if not isinstance(new, str) or not new.strip() or re.search(r"[\r\n]", new):
+            raise text.error((old,), "a tensor name that can stand in a line", new)
+    return dict(text.content)
+
+
+def _line_mapping(data: bytes, path: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in lines_of(data.decode(*ENCODING)):
-        old, tab, new = line.partition("\t") if "\t" in line else line.partition(" -> ")
-        if not tab or not old.strip() or not new.strip():
-            raise malformed(f"{path}:{number}:1", "a line 'old<TAB>new' or 'old -> new'", json.dumps(line[:60]))
-        found[old.strip()] = new.strip()
+        old, _, new = (part.strip() for part in line.partition("\t" if "\t" in line else " -> "))
+        if not old or not new:
+            raise malformed(f"{path}:{number}:1", "a line 'old<TAB>new' or 'old -> new'", excerpt(line))
+        if found.setdefault(old, new) != new:
+            got = f"{quoted(old)} a second time"
+            raise malformed(f"{path}:{number}:1", "every old name once", got, DECIDE)
     return found
 
 
@@ -81,7 +93,7 @@ def rename(request: RenameRequest) -> EditResult:
             remedy="give a file of old and new names, or the two exports",
         )
     data = read_range_file(request.source)
-    table = load_table(request.source)
+    table = table_in(data, request.source)
     if table.source == QDQ:
         raise FormatError(request.source, expected="a table of ranges", got="Q/DQ ONNX", remedy="convert it first")
     names, warnings, lost = _new_names(request, table)
@@ -107,23 +119,33 @@ def rename(request: RenameRequest) -> EditResult:
 def _new_names(request: RenameRequest, table: RangeTable) -> tuple[dict[str, str], list[str], list[str]]:
     """Answer new names (their own where nothing is said), warnings, and ranges that lose their place."""
     if request.mapping is not None:
-        mapping = read_mapping(request.mapping)
-        unused = [name for name in mapping if name not in table.ranges]
-        warnings = [f"{len(unused)} names of the mapping are not in the file: {listed(unused)}"] if unused else []
-        return {name: mapping.get(name, name) for name in table.ranges}, warnings, []
+        return _by_list(read_mapping(request.mapping), table)
     if request.from_model is None or request.to_model is None:
         raise AssertionError("checked by the caller")
-    first, second = load_model(request.from_model), load_model(request.to_model)
+    return _by_structure(request.from_model, request.to_model, table)
+
+
+def _by_list(mapping: Mapping[str, str], table: RangeTable) -> tuple[dict[str, str], list[str], list[str]]:
+    unused = [name for name in mapping if name not in table.ranges]
+    subject = counted(len(unused), "name of the mapping is", "names of the mapping are")
+    warnings = [f"{subject} not in the file: {listed(unused)}"] if unused else []
+    return {name: mapping.get(name, name) for name in table.ranges}, warnings, []
+
+
+def _by_structure(from_model: Path, to_model: Path, table: RangeTable) -> tuple[dict[str, str], list[str], list[str]]:
+    first, second = load_model(from_model), load_model(to_model)
     found = match_networks(first, analyse(first), second, analyse(second))
     names = {name: found.pairs[name] for name in table.ranges if name in found.pairs}
     warnings = []
     by_order = [name for name in names if name not in found.sure]
     if by_order:
-        warnings.append(f"{len(by_order)} were matched by order, operator and shape alone: {listed(by_order)}")
+        subject = counted(len(by_order), "tensor was", "tensors were")
+        warnings.append(f"{subject} matched by order, operator and shape alone: {listed(by_order)}")
     gone = [name for name in table.ranges if name not in names]
     made = [name for name in gone if parser_made(name)]
     if made:
-        warnings.append(f"{len(made)} keys of TensorRT's parser were left out; they hold for one graph only")
+        subject = counted(len(made), "key of TensorRT's parser was", "keys of TensorRT's parser were")
+        warnings.append(f"{subject} left out; such keys hold for one graph only")
     return names, warnings, [name for name in gone if not parser_made(name)]
 
 
@@ -136,7 +158,7 @@ def _refuse_collisions(place: str, table: RangeTable, names: Mapping[str, str]) 
             raise FormatError(
                 place,
                 expected="a name of its own for every range",
-                got=f"{new!r} for both {known.name!r} and {item.name!r}, whose ranges differ",
+                got=f"{quoted(str(new))} for both {quoted(known.name)} and {quoted(item.name)}, whose ranges differ",
                 remedy="map them apart",
             )
 

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from calib.core.cachelook import findings, input_entry, input_fingerprint
+from calib.core.cachelook import input_fingerprint
 from calib.core.formats import trt_cache
 from calib.core.formats.registry import FORMATS, QDQ, detect
 from calib.core.printable import printable
 from calib.core.rangefaults import find_faults, input_ranges
-from calib.core.trtcache import CacheEntry, CalibrationCache, parse
-from calib.edges.tables import load_table, read_range_file
+from calib.core.trtcache import CalibrationCache, parse
+from calib.edges.tables import read_range_file, table_in
 from calib.stages.rangecoverage import parser_made
 from calib.types.rangetable import RangeTable, TensorRange
 
 TITLES = {key: item.title for key, item in FORMATS.items()} | {QDQ: "Q/DQ ONNX"}
 REPEATED = frozenset({"duplicates", "conflicts"})
+NEWLINES = {"\n": "lf", "\r\n": "crlf", "\r": "cr"}
 NOTES = {
     "unnamed": "names made up by the TensorRT parser; they hold for one version and graph only",
     "dead": "scale 0; TensorRT 8.6 fails to build with one",
     "nonfinite": "infinite or NaN scale; the tensor is useless in INT8",
+    "implausible": "beyond 1e30; float64 read as float32, or uninitialised memory",
+    "minute": "next to nothing, but not 0; digits are missing, or integers were read as float32",
     "negative": "negative scale; the file is damaged",
     "duplicates": "names that occur more than once; readers take either",
 }
-
-
-def load_cache(path: str) -> CalibrationCache:
-    """Read and parse a cache file.
-
-    Raises:
-        FormatError: it cannot be read or is no cache.
-    """
-    return parse(read_range_file(path), path)
 
 
 def describe_file(path: str) -> dict[str, Any]:
@@ -47,7 +41,7 @@ def describe_file(path: str) -> dict[str, Any]:
     data = read_range_file(path)
     if detect(data, path) == trt_cache.KEY:
         return describe(parse(data, path), path)
-    return describe_table(load_table(path))
+    return describe_table(table_in(data, path))
 
 
 def describe_table(table: RangeTable) -> dict[str, Any]:
@@ -58,6 +52,8 @@ def describe_table(table: RangeTable) -> dict[str, Any]:
         "unnamed": [item.name for item in table if parser_made(item.name)],
         "dead": faults.dead,
         "nonfinite": faults.nonfinite,
+        "implausible": faults.implausible,
+        "minute": faults.minute,
         "negative": faults.negative,
         "duplicates": repeated,
     }
@@ -69,19 +65,19 @@ def describe_table(table: RangeTable) -> dict[str, Any]:
         "weights": [printable(item.name) for item in table.weights],
         "input": _fingerprint(inputs[0].name, inputs[0].amax) if inputs else None,
         "findings": {key: [printable(name) for name in found] for key, found in names.items()},
-        "remarks": [f"{len(item.names)} {item.text}" if item.names else item.text for item in table.remarks],
+        "remarks": [item.sentence for item in table.remarks],
     }
 
 
-def _range(item: TensorRange) -> dict[str, Any]:
+def _range(item: TensorRange, bits: int | None = None) -> dict[str, Any]:
     scale = item.exact_scale
-    bits = int(np.float32(scale).view(np.uint32))
+    bits = int(np.float32(scale).view(np.uint32)) if bits is None else bits
     return {"name": printable(item.name), "amax": _number(item.amax), "scale": _number(scale), "hex": f"{bits:08x}"}
 
 
 def describe(cache: CalibrationCache, path: str) -> dict[str, Any]:
     """Describe a cache as one JSON document; non-finite numbers become strings."""
-    header, first = cache.header, input_entry(cache)
+    header, found = cache.header, describe_table(trt_cache.table_of(cache, path))
     return {
         "file": path,
         "format": trt_cache.KEY,
@@ -92,29 +88,16 @@ def describe(cache: CalibrationCache, path: str) -> dict[str, Any]:
             "algorithm": header.algorithm,
             "legacy": header.legacy,
         },
-        "newline": "crlf" if cache.newline == "\r\n" else "lf",
+        "newline": NEWLINES[cache.newline],
         "final_newline": cache.final_newline,
-        "entries": [_entry(entry) for entry in cache.entries],
-        "input": None if first is None else _fingerprint(first.name, first.amax),
-        "findings": {key: [printable(name) for name in names] for key, names in _findings(cache).items()},
-    }
-
-
-def _findings(cache: CalibrationCache) -> dict[str, tuple[str, ...]]:
-    return dataclasses.asdict(findings(cache))
-
-
-def _entry(entry: CacheEntry) -> dict[str, Any]:
-    return {
-        "name": printable(entry.name),
-        "amax": _number(entry.amax),
-        "scale": _number(entry.scale),
-        "hex": f"{entry.bits:08x}",
+        "entries": [_range(TensorRange.of_scale(entry.name, entry.scale), entry.bits) for entry in cache.entries],
+        "input": found["input"],
+        "findings": found["findings"],
     }
 
 
 def _fingerprint(name: str, amax: float) -> dict[str, Any]:
-    return {"name": printable(name), "amax": _number(amax), **dataclasses.asdict(input_fingerprint(amax))}
+    return {"name": printable(name), "amax": _number(amax), **asdict(input_fingerprint(amax))}
 
 
 def _number(value: float) -> float | str:

@@ -86,7 +86,7 @@ def test_json_errors_name_line_and_column(text, place):
         ("a: 1.0\n\n  \nnothing\n", "range-text", "f:4:1"),
         ("a 1.0\nb c\n", "ort-text", "f:2:3"),
         ("a 1.0\n1.5\n", "ort-text", "f:2:1"),
-        ("TRT-8601-EntropyCalibration2\na: 3c010a14\nb: zz\n", "trt-cache", "f:3:3"),
+        ("TRT-8601-EntropyCalibration2\na: 3c010a14\nb: zz\n", "trt-cache", "f:3:4"),
     ],
 )
 def test_text_errors_name_line_and_column(text, key, place):
