@@ -105,7 +105,10 @@ def convert(
 def retarget(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A TensorRT calibration cache.")],
     output: OutputOption,
-    trt_version: Annotated[str, typer.Option("--trt-version", help="TensorRT version that shall read it.")],
+    trt_version: Annotated[
+        str | None,
+        typer.Option("--trt-version", help="TensorRT version that shall read it; with --algorithm the cache's own."),
+    ] = None,
     algorithm: AlgorithmOption = None,
     as_json: JsonFlag = False,
 ) -> None:

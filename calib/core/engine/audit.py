@@ -143,7 +143,7 @@ def read_profile(text: str | bytes, place: str = "profile") -> dict[str, float]:
         found: dict[str, float] = {}
         for item in entries:  # a name may occur twice; both did work
             found[item["name"]] = found.get(item["name"], 0.0) + float(item["averageMs"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise FormatError(
             place,
             expected="a list of layer times",

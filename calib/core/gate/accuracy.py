@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from calib.core.maxdrop import Limit, Verdict, check_names, judge, order_verdicts
 
 SCHEMA = 1
+LARGEST = 1e9
+"""No IoU and no difference in points is as large as this."""
 ROUNDING = 1e-6
 """Most that recomputed means and differences may be off, in IoU points."""
 
@@ -46,7 +48,41 @@ def is_evaluation(document: Any) -> bool:
 
 
 def _is_model(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("per_class"), dict) and isinstance(item.get("slices"), dict)
+    return (
+        isinstance(item, dict)
+        and _is_figure(item.get("miou"))
+        and _holds(item.get("per_class"), _is_figure)
+        and _holds(item.get("slices"), lambda entry: isinstance(entry, dict) and _is_figure(entry.get("miou")))
+        and (item.get("vs_reference") is None or _is_comparison(item["vs_reference"]))
+    )
+
+
+def _is_comparison(value: Any) -> bool:
+    parts = (value.get("per_class"), value.get("slices")) if isinstance(value, dict) else (None,)
+    return all(_holds(part, _is_difference) for part in parts) and _is_difference(value.get("miou"))
+
+
+def _is_difference(value: Any) -> bool:
+    """Null, or ``{"delta", "ci95"}`` in points; either may be null."""
+    if value is None:
+        return True
+    return isinstance(value, dict) and _is_figure(value.get("delta")) and _is_interval(value.get("ci95"))
+
+
+def _is_interval(ends: Any) -> bool:
+    if not isinstance(ends, list):
+        return ends is None
+    return len(ends) == 2 and None not in ends and all(map(_is_figure, ends)) and ends[0] <= ends[1]
+
+
+def _is_figure(value: Any) -> bool:
+    """Null or a number that float64 can hold; JSON also knows longer ones, NaN and infinities."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (number and abs(value) < LARGEST)
+
+
+def _holds(value: Any, test: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(map(test, value.values()))
 
 
 def find_measured(document: Json, reference: str, candidate: str) -> Measured | str:
@@ -75,7 +111,7 @@ def evaluation_problems(measured: Measured) -> list[str]:
 
 def _torn_means(item: Json) -> Iterator[str]:
     values = [value for value in item["per_class"].values() if value is not None]
-    if not all(_is_share(value) for value in [*values, item.get("miou")] if value is not None):
+    if not all(0 <= value <= 1 for value in [*values, item.get("miou")] if value is not None):
         yield f"{item.get('name')!r} has figures that are no IoU"
     elif values and not _close(item.get("miou"), sum(values) / len(values), 0.01):
         yield f"{item.get('name')!r}: mIoU {item.get('miou')} is not the mean of its classes"
@@ -84,35 +120,31 @@ def _torn_means(item: Json) -> Iterator[str]:
 def _torn_differences(measured: Measured) -> Iterator[str]:
     ours, base = measured.candidate, measured.reference
     against = ours.get("vs_reference")
-    if not isinstance(against, dict):
+    if against is None:
         yield "no differences from the reference"
         return
     pairs = [("mIoU", ours.get("miou"), base.get("miou"), against.get("miou"))]
     for kind, group in (("class", "per_class"), ("slice", "slices")):
-        differences = against.get(group) or {}
+        differences = against[group]
         pairs += [
             (f"{kind} {name}", _iou(ours[group].get(name)), _iou(base[group].get(name)), differences.get(name))
             for name in ours[group]
         ]
     for what, value, reference, entry in pairs:
-        stated = entry.get("delta") if isinstance(entry, dict) else None
+        stated = None if entry is None else entry.get("delta")
         if value is None or reference is None:
-            continue
-        if not _close(stated, 100 * (value - reference), 1):
+            if stated is not None:
+                yield f"{what}: a difference of {stated} points is stated, but no figures"
+        elif not _close(stated, 100 * (value - reference), 1):
             yield f"{what}: a difference of {stated} points is stated, the figures give {100 * (value - reference):.4f}"
 
 
-def _iou(entry: Any) -> float | None:
-    value = entry.get("miou") if isinstance(entry, dict) else entry
-    return value if isinstance(value, int | float) else None
+def _iou(entry: Json | float | None) -> float | None:
+    return entry.get("miou") if isinstance(entry, Mapping) else entry
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= 1
-
-
-def _close(value: Any, wanted: float, unit: float) -> bool:
-    return isinstance(value, int | float) and math.isclose(value, wanted, abs_tol=ROUNDING * unit, rel_tol=0)
+def _close(value: float | None, wanted: float, unit: float) -> bool:
+    return value is not None and math.isclose(value, wanted, abs_tol=ROUNDING * unit, rel_tol=0)
 
 
 def judge_measured(
@@ -137,7 +169,7 @@ def judge_measured(
 def _difference(against: Json, limit: Limit) -> tuple[float | None, tuple[float, float] | None]:
     group = against["miou"] if limit.kind == "miou" else against["per_class" if limit.kind == "class" else "slices"]
     entry = group if limit.kind == "miou" else group.get(limit.name)
-    if not isinstance(entry, dict):
+    if entry is None:
         return None, None
     interval = entry.get("ci95")
     return entry.get("delta"), None if interval is None else (interval[0], interval[1])

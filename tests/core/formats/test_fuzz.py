@@ -1,4 +1,5 @@
-"""Damaged files of every format: an error that points at the place, never a crash, never a hang.
+"""Damaged files of every format: an error that points at the place, never a crash, never a hang; and what is read all
+the same can be shown, checked and converted, or is refused with a remedy.
 
 ``python -m tests.core.formats.test_fuzz 1000000`` runs the long way: that many mutants a format.
 """
@@ -17,10 +18,15 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calib.core.formats.registry import FORMATS, detect, read_table
+from calib.core.formats.registry import FORMATS, WriteOptions, detect, read_table
 from calib.errors import FormatError, MissingLibraryError
+from calib.jobs.cache.lint import as_text as lint_text
+from calib.jobs.cache.show import as_text, describe_table
+from calib.stages.convert import prepare
 from calib.stages.qdqread import read_qdq
-from tests.core.formats.tables import PORTABLE, qdq_model, sample
+from calib.stages.rangelint import lint_table
+from calib.types.rangetable import RangeTable
+from tests.core.formats.tables import PORTABLE, TENSOR_KEYS, qdq_model, sample
 
 PLACE = re.compile(r"f(?: \(header\))?(?::\d+:\d+|: byte \d+|: .+_amax|)\Z", re.DOTALL)
 POINTED = frozenset({"trt-cache", "ort-text", "range-text", "ort-json", "tao-json", "ppq-json"})
@@ -43,6 +49,8 @@ TOKENS = (
     b"\xff",
     b"\0",
     b"\r\n",
+    b"\\ud800",
+    b"\\u0000",
 )
 
 
@@ -66,10 +74,12 @@ def mutant(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(made)
 
 
-def check(read: Callable[[bytes, str], object], key: str, data: bytes) -> bool:
-    """Read a mutant; whether it was refused."""
-    found = refusal(read, data)
+def check(read: Callable[[bytes, str], RangeTable], key: str, data: bytes) -> bool:
+    """Read a mutant and use what was read; whether it was refused."""
+    tables: list[RangeTable] = []
+    found = refusal(lambda content, place: tables.append(read(content, place)), data)
     if found is None:
+        use(tables[0], key)
         return False
     assert PLACE.match(found.place), found.place
     assert key not in POINTED or re.search(r":\d+:\d+\Z", found.place), found.place
@@ -85,7 +95,21 @@ def refusal(read: Callable[[bytes, str], object], data: bytes) -> FormatError | 
     return None
 
 
-def read_onnx(data: bytes, place: str) -> object:
+def use(table: RangeTable, key: str) -> None:
+    """Do with a table what the commands do with it."""
+    report = lint_table(table)
+    assert as_text(describe_table(table))
+    assert lint_text("f", report)
+    for target in TENSOR_KEYS if table.naming == "tensor" else [key]:
+        try:
+            prepared = prepare(table, target, None)
+            prepared.require(partial=len(table) % 2 == 0)
+            FORMATS[target].write(prepared.table, WriteOptions())
+        except FormatError as error:
+            assert error.remedy  # noqa: PT017  a refusal is one of two right answers
+
+
+def read_onnx(data: bytes, place: str) -> RangeTable:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -125,7 +149,7 @@ def mangled(rng: np.random.Generator) -> onnx.ModelProto:
     return made
 
 
-def reader(key: str) -> Callable[[bytes, str], object]:
+def reader(key: str) -> Callable[[bytes, str], RangeTable]:
     return read_onnx if key == "qdq-onnx" else FORMATS[key].read
 
 
@@ -149,6 +173,11 @@ def fuzz(key: str, count: int, seed: int = 0) -> tuple[int, float]:
 def test_mutants_of_every_format_are_read_or_refused_with_a_place(key):
     refused, _ = fuzz(key, MUTANTS)
     assert refused > MUTANTS // 50
+
+
+def test_mutants_of_a_torch_file_are_read_or_refused_with_a_place():
+    pytest.importorskip("torch")
+    assert fuzz("amax-torch", MUTANTS)[0] > MUTANTS // 50
 
 
 @given(st.binary(max_size=200), st.sampled_from(PORTABLE))
