@@ -138,9 +138,11 @@ def parse_envelope(data: bytes, place: str) -> Envelope:
         payload = _decoded(document["payload"])
         kind = document["payloadType"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _no_envelope(place, "not one") from error
+        raise _no_envelope(place, "no DSSE envelope") from error
     if not signatures or not isinstance(kind, str):
-        raise _no_envelope(place, "one without signature" if isinstance(kind, str) else "one without type")
+        raise _no_envelope(
+            place, "an envelope without signature" if isinstance(kind, str) else "an envelope without type"
+        )
     return Envelope(payload, kind, signatures)
 
 

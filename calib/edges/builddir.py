@@ -90,9 +90,12 @@ class BuildFolder:
             )
 
     def finished(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The provenance of a finished build of the same request whose files are all as they were written, or None."""
+        """The provenance of a finished build of the same request whose files are all as they were written, or None.
+
+        The statement beside the provenance must be there; it may have been written anew by ``calib sign``.
+        """
         provenance = self.provenance()
-        if provenance is None or provenance.get("request") != request:
+        if provenance is None or provenance.get("request") != request or not (self.path / STATEMENT).is_file():
             return None
         for name, digest in provenance.get("outputs", {}).items():
             file = self.path / name

@@ -65,7 +65,7 @@ def signed(built: Path, tmp_path: Path) -> Path:
     write_keys(place)
     write_keys(place, "stranger")
     (place / "out" / "evaluation").mkdir()
-    (place / "out" / "evaluation" / "evaluation.json").write_text("{}")
+    (place / "out" / "evaluation" / "evaluation.json").write_text('{"schema": 1, "data": {}, "models": []}')
     sign(place / "out", place / "release.pem")
     return place
 
@@ -180,14 +180,46 @@ def test_without_a_key_a_signature_is_pointed_out_and_its_content_compared(signe
     assert result.passed
     assert verdict(result) == "note: signed, but not verified"
     replace_build(signed)
-    assert verdict(check(signed, None)).startswith("fail: signed is another build")
+    assert verdict(check(signed, None)).startswith("fail: not of this build")
 
 
-def test_a_touched_build_is_not_signed(signed: Path) -> None:
-    path = signed / "out/minmax.cache"
+def add_an_entry(place: Path) -> None:
+    path = place / "out/minmax.cache"
     path.write_bytes(path.read_bytes() + b"x: 3c010a14\n")
-    with pytest.raises(UsageError, match=r"minmax\.cache"):
+
+
+def link_out(place: Path) -> None:
+    (place / "out/minmax.cache").rename(place / "elsewhere.cache")
+    (place / "out/minmax.cache").symlink_to(place / "elsewhere.cache")
+
+
+def edit_seed(place: Path) -> None:
+    document = json.loads((place / "out/provenance.json").read_text())
+    document["seed"] += 1
+    (place / "out/provenance.json").write_text(json.dumps(document))
+
+
+def write_evaluation(place: Path, text: str) -> None:
+    (place / "out/evaluation/evaluation.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("touch", "told"),
+    [
+        (add_an_entry, r"changed: minmax\.cache"),
+        (lambda place: (place / "out/minmax.cache").unlink(), r"missing or changed: minmax\.cache"),
+        (link_out, r"links: minmax\.cache"),
+        (edit_seed, r"seed and request\.seed differ"),
+        (lambda place: write_evaluation(place, "{}"), "evaluation.json of schema 1"),
+        (lambda place: write_evaluation(place, "[" * 100_000), "evaluation.json of schema 1"),
+    ],
+)
+def test_what_the_gate_would_refuse_is_not_signed(signed: Path, touch: Callable[[Path], Any], told: str) -> None:
+    before = (signed / "out/provenance.dsse.json").read_bytes()
+    touch(signed)
+    with pytest.raises((UsageError, FormatError), match=told):
         sign(signed / "out", signed / "release.pem")
+    assert (signed / "out/provenance.dsse.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("kind", ["missing", "text", "rsa", "public for private", "private for public", "encrypted"])

@@ -17,6 +17,7 @@ import onnx
 import pytest
 
 from calib.core import trtcache
+from calib.core.attestation import make_statement
 from calib.core.statfile import pack, unpack
 from calib.edges.progress import SilentProgress
 from calib.errors import ManifestError, ModelError, UsageError
@@ -73,12 +74,17 @@ def edit(place: Path, *keys: str, value: Any) -> None:
 
 
 def rehash(place: Path, *names: str) -> None:
-    """Record the hashes that files have now, as a careful forger would."""
+    """Record the hashes that files have now, in the statement too, as a careful forger would."""
     document = load(place)
     for name in names or document["outputs"]:
         document["outputs"][name] = hashlib.sha256((place / "out" / name).read_bytes()).hexdigest()
     store(place, document)
-    (place / "out" / "provenance.intoto.json").unlink(missing_ok=True)
+    state_anew(place)
+
+
+def state_anew(place: Path) -> None:
+    digest = hashlib.sha256((place / "out/provenance.json").read_bytes()).hexdigest()
+    store(place, make_statement(load(place), {"provenance.json": digest}), "provenance.intoto.json")
 
 
 def rewrite_cache(place: Path, change: Callable[[str], str], *names: str) -> None:
@@ -271,6 +277,11 @@ def link_outside(place: Path) -> None:
     path.symlink_to(place / "elsewhere.cache")
 
 
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 def write_statement_of_other(place: Path) -> None:
     from_other(place, "provenance.intoto.json")
 
@@ -400,6 +411,8 @@ TAMPERS: dict[str, tuple[Tamper, str]] = {
     "the times edited": (lambda p: edit(p, "times", "finished", value="2001-01-01T00:00:00+00:00"), "age"),
     "a time in the future": (lambda p: edit(p, "times", "finished", value="2999-01-01T00:00:00+00:00"), "age"),
     "the statement of another build": (write_statement_of_other, "statement"),
+    "the statement deleted": (lambda p: (p / "out/provenance.intoto.json").unlink(), "statement"),
+    "a file is a folder": (lambda p: make_folder(p / "out/minmax.cache"), "file minmax.cache"),
     "a statement that is none": (lambda p: store(p, {"subject": 5}, "provenance.intoto.json"), "statement"),
 }  # fmt: skip
 
@@ -463,7 +476,7 @@ def test_a_build_may_be_too_old(place: Path) -> None:
     document = load(place)
     document["times"] = {"started": "2026-01-01T00:00:00+00:00", "finished": "2026-01-01T00:01:00+00:00"}
     store(place, document)
-    (place / "out/provenance.intoto.json").unlink()
+    state_anew(place)
     assert check(place).passed
     assert "days ago" in failures(check(place, max_age=7.0))["age"]
 

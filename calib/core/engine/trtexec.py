@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from calib.core.engine.shapes import ShapeRange, text_of
 
 UNSPEAKABLE = frozenset(",'")
-"""Characters of layer names that trtexec's option syntax cannot carry."""
+"""Characters of names that trtexec's option syntax cannot carry."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,21 @@ def command_for_10(
     if left:
         notes.append(f"trtexec's syntax cannot name these layers, which should stay in float: {', '.join(left)}")
     notes.append("trtexec calibrates on noise, without a word, where the cache is missing or its header does not match")
+    notes += _unsayable(shapes)
     return TrtexecCommand(10, ("trtexec", *words, *_shape_words(shapes), *_common(files)), tuple(notes))
 
 
 def command_for_11(files: EngineFiles, shapes: Mapping[str, ShapeRange]) -> TrtexecCommand:
     """Build from the Q/DQ network, whose types are the engine's."""
-    return TrtexecCommand(11, ("trtexec", f"--onnx={files.model}", *_shape_words(shapes), *_common(files)))
+    words = ("trtexec", f"--onnx={files.model}", *_shape_words(shapes), *_common(files))
+    return TrtexecCommand(11, words, tuple(_unsayable(shapes)))
+
+
+def _unsayable(shapes: Mapping[str, ShapeRange]) -> list[str]:
+    names = [name for name in shapes if UNSPEAKABLE & set(name)]
+    return (
+        [f"trtexec's syntax cannot name these inputs: {', '.join(names)}; rename them in the network"] if names else []
+    )
 
 
 def _shape_words(shapes: Mapping[str, ShapeRange]) -> list[str]:

@@ -63,6 +63,9 @@ class Session:
         options.log_severity_level = FATAL_ONLY
         options.enable_cpu_mem_arena = memory != "none"
         options.enable_mem_pattern = memory == "none"
+        # Keeps INT8 signed, as TensorRT's is. Otherwise ONNX Runtime 1.32 makes it unsigned on x86, and from opset 21
+        # on turns networks into some that it then refuses.
+        options.add_session_config_entry("session.qdqisint8allowed", "1")
         if not optimize:
             options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if memory == "shared":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calib.core.engine.audit import Audit, audit_engine, read_profile
 from calib.core.engine.layerinfo import parse_layer_info
 from calib.core.engine.trtexec import EngineFiles, TrtexecCommand, command_for_10, command_for_11
-from calib.edges.files import write_atomic
+from calib.edges.files import make_output_folder, write_atomic
 from calib.edges.models import save_model
 from calib.edges.tensorrt.buffers import CudaMemory, DeviceMemory
 from calib.edges.tensorrt.building import BuiltEngine
@@ -22,7 +22,7 @@ from calib.edges.tensorrt.explicit import build_explicit
 from calib.edges.tensorrt.implicit import build_implicit
 from calib.edges.tensorrt.library import load_tensorrt
 from calib.edges.tensorrt.runner import EngineRunner
-from calib.errors import MissingLibraryError
+from calib.errors import MissingLibraryError, UsageError
 from calib.jobs.build.artifacts import json_bytes
 from calib.jobs.engine.native import ImageStream, open_stream
 from calib.jobs.engine.request import MAJORS, EngineRequest
@@ -89,6 +89,13 @@ def build_engine(request: EngineRequest, progress: Progress, memory: DeviceMemor
         CalibError: something given cannot be used, or the build failed. A missing TensorRT is no error: the result says
             so and holds the command.
     """
+    if request.native and request.target != "trt10":
+        raise UsageError(
+            "--native-calibration",
+            expected="--target trt10",
+            got=f"--target {request.target}, which takes its ranges from the Q/DQ network",
+            remedy="leave it out",
+        )
     source = read_source(request)
     paths = _paths(request, source)
     network = _network_file(source, paths)
@@ -101,6 +108,8 @@ def build_engine(request: EngineRequest, progress: Progress, memory: DeviceMemor
         device = memory or CudaMemory()
     except MissingLibraryError as error:
         return EngineResult(command, error, _written_network(source, network), None, tuple(notes))
+    for path in (paths.engine, paths.timing_cache):  # before the build, which takes minutes
+        make_output_folder(path.parent)
     built, found = _build(request, source, paths, device, progress)
     notes += found
     return _write(source, paths, built, device, command, notes, _written_network(source, network))
@@ -108,14 +117,18 @@ def build_engine(request: EngineRequest, progress: Progress, memory: DeviceMemor
 
 def _paths(request: EngineRequest, source: EngineSource) -> _Paths:
     engine = request.output or request.folder / f"{source.label}.{request.target}.engine"
-    return _Paths(engine, request.timing_cache or engine.with_name("timing.cache"))
+    paths = _Paths(engine, request.timing_cache or engine.with_name("timing.cache"))
+    for flag, path in (("-o", paths.engine), ("--timing-cache", paths.timing_cache)):
+        if path.is_dir():
+            raise UsageError(f"{flag} {path}", expected="a file", got="a folder", remedy="name the file to write in it")
+    return paths
 
 
 def _network_file(source: EngineSource, paths: _Paths) -> Path:
     """The network that trtexec would read; a cast one is written beside the engine."""
     if not source.cast:
         return source.place
-    path = paths.engine.with_name(f"{source.label}.fp16.onnx")
+    path = make_output_folder(paths.engine.parent) / f"{source.label}.fp16.onnx"
     save_model(source.model, path)
     return path
 

@@ -267,4 +267,4 @@ def _compared(name: str, differences: Sequence[str], agreed: str) -> Check:
 def _reason(error: Any) -> str:
     if isinstance(error, CalibError):
         return f"{error.place}: {error.got}"
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return str(getattr(error, "strerror", None) or error or type(error).__name__).lower()

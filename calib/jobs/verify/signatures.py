@@ -23,6 +23,7 @@ from calib.errors import FormatError
 from calib.jobs.verify.subject import Subject
 from calib.types.gate import Check, few
 
+RESTORE = "restore it, or build again"
 SIGN = "sign it with `calib sign DIR --key KEY`"
 UNTRUSTED = "do not use this folder; get it again from who signed it"
 EXTRA = frozenset({PROVENANCE, EVALUATION})
@@ -72,10 +73,10 @@ def check_vouchers(subject: Subject, key: Path | None) -> Vouched:
 def _check_statement(subject: Subject) -> Check:
     file = subject.folder / STATEMENT
     if not file.is_file():
-        return Check("statement", "skip", f"no {STATEMENT}")
+        return Check("statement", "fail", f"{STATEMENT}, which every build writes, is missing", RESTORE)
     problems = _problems(subject, file.read_bytes())
     if problems:
-        return Check("statement", "fail", f"{STATEMENT}: {'; '.join(problems)}", "restore it, or build again")
+        return Check("statement", "fail", f"{STATEMENT}: {'; '.join(problems)}", RESTORE)
     return Check("statement", "pass", "in-toto statement of this build")
 
 
@@ -88,7 +89,7 @@ def _check_unverified(subject: Subject, envelope: Path) -> Check:
     except FormatError as error:
         problems = [f"{error.place}: {error.got}"]
     if problems:
-        return Check("signature", "fail", f"signed is another build: {'; '.join(problems)}", UNTRUSTED)
+        return Check("signature", "fail", f"not of this build: {'; '.join(problems)}", UNTRUSTED)
     return Check("signature", "note", "signed, but not verified", "give the signer's public key with --key")
 
 
@@ -98,9 +99,9 @@ def _problems(subject: Subject, payload: bytes) -> list[str]:
         stored = json.loads(payload)
         named = statement_subjects(stored)
     except (ValueError, RecursionError):
-        return ["no JSON"]
+        return ["no JSON text"]
     except FormatError:
-        return ["no in-toto statement"]
+        return ["no in-toto statement with sha256 digests"]
     further = sorted(set(named) - set(subject.provenance["outputs"]))
     odd = [name for name in further if name not in EXTRA]
     if odd or PROVENANCE not in named:
@@ -108,7 +109,7 @@ def _problems(subject: Subject, payload: bytes) -> list[str]:
     now = hash_files(subject.folder, named)
     changed = [name for name, digest in named.items() if now.get(name) != digest]
     if changed:
-        return [f"{few(sorted(changed))} differ from what it vouches for"]
+        return [f"vouches for other bytes than those of {few(sorted(changed))}"]
     wanted = make_statement(subject.provenance, {name: named[name] for name in further})
     return [] if stored == json.loads(json.dumps(wanted)) else _parts_that_differ(stored, wanted)
 

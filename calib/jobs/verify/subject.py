@@ -139,7 +139,8 @@ def _check_file(folder: Path, name: str, digest: str) -> Check | None:
     path = folder / name
     try:
         if path.is_symlink() or not path.is_file():
-            return Check(f"file {name}", "fail", "is missing", REBUILD)
+            found = "is a link" if path.is_symlink() else "is a folder" if path.is_dir() else "is missing"
+            return Check(f"file {name}", "fail", found, REBUILD)
         if sha256_file(path) != digest:
             return Check(
                 f"file {name}", "fail", "was changed after the build: its sha256 is not the recorded one", REBUILD
