@@ -162,6 +162,8 @@ def _load_external(path: Path, model: onnx.ModelProto) -> None:
             got=str(error).splitlines()[0],
             remedy="keep the data file beside the model, as the exporter wrote both",
         ) from error
+    for tensor in all_tensors(model):  # the same network gives the same bytes, wherever its weights were
+        tensor.ClearField("data_location")
 
 
 def _external_entries(model: onnx.ModelProto) -> Iterator[tuple[str, str, int]]:
@@ -180,10 +182,10 @@ def _check_external(path: Path, tensor: str, location: str, end: int) -> None:
     target = (folder / location).resolve() if inside else folder
     if end < 0:
         got, remedy = f"offset or length of tensor {tensor!r} that are no numbers", "the file is damaged; copy it again"
+    elif inside and (folder / location).is_symlink():
+        got, remedy = f"external data at {location!r}, a link", "copy the data file itself into the model's folder"
     elif not inside or not target.is_relative_to(folder):
-        link = inside and (folder / location).is_symlink()
-        got = f"external data at {location!r}{', a link out of its folder' if link else ''}"
-        remedy = "keep the data file itself in the model's folder"
+        got, remedy = f"external data at {location!r}", "keep the data file in the model's folder"
     elif not target.is_file():
         got, remedy = f"no file {location!r} beside the model", f"copy {location!r} into the model's folder too"
     elif target.stat().st_size < end:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from calib import __version__
 from calib.edges.report.formatting import bits, listed, number
 from calib.edges.report.page import bundle, render_page
 from calib.edges.report.svg import About, Frame, IntervalBar, Line, interval_bars, stems
+from calib.edges.report.svg.canvas import text_width
 from calib.stages.rangediff import Change, TableDiff
 
 TITLES = {"order": "Along the network", "largest": "Largest differences", "tensors": "Tensors"}
 LARGEST = 24
 """Bars of the second chart."""
-LONGEST = 16
-"""Characters of a name beside its bar."""
+WIDE = Frame(760, 280, top=22, bottom=36, left=48)
+NARROW = Frame(360, 240, top=22, bottom=36, left=40)
+"""Size of the first chart on a page and on a narrow screen, where a wide one's text would be too small to read."""
+NAMES = 0.42
+"""Share of a chart's width that names may take."""
+OUTPUT = re.compile(r"_output_0\Z")
+"""What exporters end nearly every name with; beside a bar it tells nothing."""
 PAGE_STYLES = ("tokens.css", "charts.css")
 BIT = 0.5
 """Differences above this are worth a look: half a bit is 41 % of the range."""
@@ -41,15 +48,22 @@ class DiffRow:
     bits: str
 
 
-def ratio_chart(diff: TableDiff, subject: DiffSubject, frame: Frame | None = None) -> str:
-    """Draw the ratio of every common tensor in the first file's order, in bits."""
+def ratio_chart(diff: TableDiff, subject: DiffSubject, frame: Frame = WIDE, key: str = "ratio") -> str:
+    """Draw the ratio of every common tensor in the first file's order, in bits.
+
+    Args:
+        diff: what to draw.
+        subject: the files' names.
+        frame: size.
+        key: id of the chart, one of its own on a page.
+    """
     values = [item.bits for item in diff.changes]
     moved = sum(abs(value) > BIT for value in values if math.isfinite(value))
     description = (
         f"log2 of amax in {subject.second} over amax in {subject.first} for {len(values)} tensors; "
         f"{moved} differ by more than half a bit."
     )
-    about = About("ratio", f"{subject.second} against {subject.first}", description)
+    about = About(key, f"{subject.second} against {subject.first}", description)
     curve = Line("ratio", values, 0)
     return stems(
         len(values),
@@ -57,7 +71,7 @@ def ratio_chart(diff: TableDiff, subject: DiffSubject, frame: Frame | None = Non
         about=about,
         x_caption="tensors, in the first file's order",
         y_caption="bits: log2(second / first)",
-        frame=frame or Frame(760, 280, top=22, bottom=36, left=48),
+        frame=frame,
     )
 
 
@@ -78,23 +92,27 @@ def diff_page(diff: TableDiff, subject: DiffSubject) -> bytes:
         "diff": diff,
         "headers": diff.headers,
         "summary": summary(diff),
-        "order": ratio_chart(diff, subject) if diff.changes else "",
-        "largest": _largest_chart(largest) if largest else "",
+        "order": {"svg": ratio_chart(diff, subject), "narrow": ratio_chart(diff, subject, NARROW, "ratio-narrow")},
+        "largest": {"svg": _largest_chart(largest, WIDE), "narrow": _largest_chart(largest, NARROW)},
         "rows": [_row(item) for item in diff.by_size],
         "only": [(subject.first, diff.only_first), (subject.second, diff.only_second)],
     }
     return render_page("rangediff.html.j2", context, [name for name in TITLES if present[name]], TITLES)
 
 
-def _largest_chart(changes: list[Change]) -> str:
-    about = About("largest-bits", "Largest differences", "The tensors whose ranges differ most, in bits.")
-    bars = [IntervalBar(_tail(item.name), item.bits, style=0) for item in changes]
-    return interval_bars(bars, about=about, caption="bits: log2(second / first)")
+def _largest_chart(changes: list[Change], frame: Frame) -> str:
+    about = About(f"largest-{frame.width:g}", "Largest differences", "The tensors whose ranges differ most, in bits.")
+    room = frame.width * NAMES
+    bars = [IntervalBar(_tail(item.name, room), item.bits, style=0) for item in changes]
+    return interval_bars(bars, about=about, caption="bits: log2(second / first)", width=frame.width, room=room)
 
 
-def _tail(name: str) -> str:
+def _tail(name: str, room: float) -> str:
     """Keep the end of a long name: the front is the same for whole blocks of a network."""
-    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
+    told = OUTPUT.sub("", name)
+    while text_width(told) > room:
+        told = f"…{told.removeprefix('…')[1:]}"
+    return told
 
 
 def _row(item: Change) -> DiffRow:

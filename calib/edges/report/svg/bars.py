@@ -150,7 +150,15 @@ class IntervalBar:
         return tuple(item for item in (self.value, self.low, self.high) if item is not None)
 
 
-def interval_bars(bars: Sequence[IntervalBar], *, about: About, caption: str = "", digits: int = 2) -> str:
+def interval_bars(
+    bars: Sequence[IntervalBar],
+    *,
+    about: About,
+    caption: str = "",
+    digits: int = 2,
+    width: float = 360,
+    room: float = NAME_ROOM,
+) -> str:
     """Draw horizontal bars from zero with interval whiskers, and each value as text.
 
     Args:
@@ -158,8 +166,11 @@ def interval_bars(bars: Sequence[IntervalBar], *, about: About, caption: str = "
         about: id, title and description.
         caption: what the axis measures, with its unit.
         digits: decimals of the values at the right.
+        width: natural width in pixels.
+        room: pixels a row's name may take.
     """
-    frame = Frame(height=len(bars) * ROW + 44, top=6, left=_name_room([bar.name for bar in bars]), right=56, bottom=34)
+    left = _name_room([bar.name for bar in bars], room)
+    frame = Frame(width, height=len(bars) * ROW + 44, top=6, left=left, right=56, bottom=34)
     low, high = (pick([0.0, *(item for bar in bars for item in bar.reach)]) for pick in (min, max))
     room = (high - low) * 0.04 or 0.5
     x = Axis(low - room * (low < 0), high + room * (high > 0), frame.x0, frame.x1)
@@ -175,7 +186,7 @@ def interval_bars(bars: Sequence[IntervalBar], *, about: About, caption: str = "
 def _interval_row(bar: IntervalBar, x: Axis, frame: Frame, y: float, digits: int) -> str:
     left, right = sorted((x(0.0), x(bar.value)))
     parts = [
-        label(frame.x0 - 8, y + 4, shorten(bar.name, NAME_ROOM), "", "end"),
+        label(frame.x0 - 8, y + 4, shorten(bar.name, frame.x0 - 14), "", "end"),
         element("rect", x=left, y=y - 6, width=right - left, height=12.0, class_=f"bar {series(bar.style)}"),
         label(frame.width - 2, y + 4, f"{bar.value:+.{digits}f}", "tk", "end"),
     ]
@@ -185,5 +196,5 @@ def _interval_row(bar: IntervalBar, x: Axis, frame: Frame, y: float, digits: int
     return "".join(parts)
 
 
-def _name_room(names: Sequence[str]) -> float:
-    return min(max([text_width(name) for name in names], default=0.0), NAME_ROOM) + 14
+def _name_room(names: Sequence[str], most: float = NAME_ROOM) -> float:
+    return min(max([text_width(name) for name in names], default=0.0), most) + 14

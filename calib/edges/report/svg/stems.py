@@ -46,7 +46,7 @@ def stems(
     x = Axis(0.5, max(count, 1) + 0.5, frame.x0, frame.x1)
     values = [value for curve in curves for value in curve.values if math.isfinite(value)]
     high = max([0.0, *values]) or 1.0
-    y = Axis(min([0.0, *values]), high * 1.06, frame.y0, frame.y1)
+    y = Axis(min([0.0, *values]) * 1.06, high * 1.06, frame.y0, frame.y1)
     half = max((frame.x1 - frame.x0) / max(count, 1) * 0.5, 0.8)
     content = [
         y_axis(frame, y, nice_ticks(y.low, y.high, 4)),
