@@ -29,11 +29,11 @@ MAGIC: tuple[tuple[int, bytes, ForeignFormat], ...] = tuple(
         (0, b"\x93NUMPY", "a NumPy array", CALIBRATE),
         (0, b"\x89HDF", "an HDF5 file", CALIBRATE),
         (0, b"\x1f\x8b", "a gzip archive", UNPACK),
-        (0, b"BZh", "a bzip2 archive", UNPACK),
+        (4, b"1AY&SY", "a bzip2 archive", UNPACK),
         (0, b"\xfd7zXZ\0", "an xz archive", UNPACK),
         (0, b"\x28\xb5\x2f\xfd", "a zstd archive", UNPACK),
         (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
-        (0, b"Rar!", "a rar archive", UNPACK),
+        (0, b"Rar!\x1a\x07", "a rar archive", UNPACK),
         (257, b"ustar", "a tar archive", UNPACK),
         (0, b"%PDF", "a PDF document", CALIBRATE),
         (0, b"\x80\x02", "a Python pickle", CALIBRATE),
@@ -56,6 +56,8 @@ TABLE_LINE = re.compile(rb"(?:\S.*)?[^:\s] (?:" + NUMBER + rb")\s*\Z")
 RANGE_LINE = re.compile(
     rb"\S.*:[ \t]*(?:[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+\.?[eE][-+][0-9]+|[-+]?inf|nan)\s*\Z"
 )
+DECIMAL_END = re.compile(rb".*[: ][-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?\s*\Z")
+"""An entry of the text formats; no header and no first line of a JSON text ends so."""
 HEADER_LINE = re.compile(rb"(?:TRT-.*|1|0 [0-9a-fA-F]+ [0-9a-fA-F]+)\s*\Z")
 ONNX_FIELDS = frozenset(bytes([tag]) for tag in b"\x12\x1a\x22\x28\x32\x3a\x42\x72")
 """Tags that may follow the IR version at the start of an ONNX file."""
@@ -92,13 +94,17 @@ def _by_markup(head: bytes) -> ForeignFormat | None:
         return ForeignFormat("an HTML page", "the download saved a web page; fetch the raw file")
     if start.startswith(b"<?xml"):
         return ForeignFormat("an XML file", CALIBRATE)
-    if not start.startswith((b"{", b"[")):
+    if not start.startswith((b"{", b"[")) or DECIMAL_END.match(_first_line(head)):  # a tensor may be called so
         return None
     if b'"tensor_scales"' in head:
         return ForeignFormat("dynamic-range JSON (TAO, key tensor_scales)", CONVERT, "tao-json")
     if b'"act_quant_info"' in head:
         return ForeignFormat("dynamic-range JSON (PPQ, key act_quant_info)", CONVERT, "ppq-json")
     return ForeignFormat("a JSON text (a calibration.json of ONNX Runtime?)", CONVERT, "ort-json")
+
+
+def _first_line(head: bytes) -> bytes:
+    return re.split(rb"[\r\n]", head.lstrip(), maxsplit=1)[0]
 
 
 def _binary(data: bytes, head: bytes) -> ForeignFormat | None:
@@ -120,7 +126,7 @@ def _binary(data: bytes, head: bytes) -> ForeignFormat | None:
 def _by_lines(head: bytes) -> ForeignFormat | None:
     """Recognise the headerless text formats by their first line, which is an entry already."""
     lines = [line for line in re.split(rb"[\r\n]+", head.lstrip()) if line.strip()][:MOST_LINES]
-    if HEADER_LINE.match(lines[0]):
+    if HEADER_LINE.match(lines[0]) and not DECIMAL_END.match(lines[0]):
         return None
     if TABLE_LINE.match(lines[0]):
         return ForeignFormat("a calibration table of ONNX Runtime ('name value')", CONVERT, "ort-text")

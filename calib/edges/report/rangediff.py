@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from calib import __version__
+from calib.core.printable import counted
 from calib.edges.report.formatting import bits, listed, number
 from calib.edges.report.page import bundle, render_page
 from calib.edges.report.svg import About, Frame, IntervalBar, Line, interval_bars, stems
@@ -128,16 +129,17 @@ def _amax(value: float) -> str:
 def summary(diff: TableDiff) -> str:
     """Say in a sentence how two files differ."""
     if diff.identical:
-        return f"The same {len(diff.changes)} ranges."
+        return f"The same {counted(len(diff.changes), 'range')}."
     finite = [abs(item.bits) for item in diff.changes if math.isfinite(item.bits)]
     moved = [item.name for item in diff.by_size if not abs(item.bits) <= BIT]
-    parts = [f"{len(diff.changes)} tensors in both, {sum(item.bits == 0 for item in diff.changes)} of them equal"]
+    equal = sum(item.bits == 0 for item in diff.changes)
+    parts = [f"{counted(len(diff.changes), 'tensor')} in both" + (f", {equal} of them equal" if diff.changes else "")]
     if moved:
-        parts.append(f"{len(moved)} differ by more than half a bit ({listed(moved)})")
+        parts.append(f"{counted(len(moved), 'differs', 'differ')} by more than half a bit ({listed(moved)})")
     if finite:
         parts.append(f"the mean difference is {sum(finite) / len(finite):.3g} bits")
     if diff.renamed:
-        parts.append(f"{len(diff.renamed)} have another name")
+        parts.append(f"{counted(len(diff.renamed), 'has', 'have')} another name")
     parts += [f"{len(names)} only in the {which}" for which, names in _alone(diff) if names]
     return "; ".join(parts) + "."
 
