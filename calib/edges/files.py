@@ -96,7 +96,13 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """Name a temporary file beside ``path`` and remove it if the block leaves it there."""
+    """Name a temporary file beside ``path`` and remove it if the block leaves it there.
+
+    Raises:
+        IsADirectoryError: ``path`` is a folder, ``.`` and ``/`` included.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

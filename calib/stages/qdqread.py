@@ -151,8 +151,14 @@ class _Reader:
         if zero.dtype.kind not in "iu":  # float8 and the like
             return _Scale(wide, np.zeros(scale.shape), 0.0, 0.0)
         offsets = np.full(scale.shape, zero.flat[0]) if zero.size == 1 else zero
-        elem_type = scale.dtype.name if scale.dtype.name in SCALE_STEPS else "float32"
-        return _Scale(wide, offsets.astype(np.float64), *_limits(zero.dtype), elem_type)
+        return _Scale(wide, offsets.astype(np.float64), *_limits(zero.dtype), self._float_type(node.input[1], scale))
+
+    def _float_type(self, name: str, scale: NDArray[Any]) -> str:
+        """Tell what a scale is stored in; bfloat16 was read as float32."""
+        stored = self.stored.initializers.get(name)
+        if stored is not None and stored.data_type == onnx.TensorProto.BFLOAT16:
+            return "bfloat16"
+        return scale.dtype.name if scale.dtype.name in SCALE_STEPS else "float32"
 
     def _integers(self, node: onnx.NodeProto) -> type[np.integer[Any]]:
         """Tell the integer type where no zero point does: the stored integers' own, the attribute, else uint8."""

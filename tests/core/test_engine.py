@@ -13,7 +13,7 @@ import pytest
 from calib.core.engine.audit import audit_engine, names_of, read_profile
 from calib.core.engine.layerinfo import parse_layer_info, type_in
 from calib.core.engine.options import OPTIONS, TRTEXEC_10, TRTEXEC_11
-from calib.core.engine.shapes import ShapeRange, calibration_batch, complete_shapes, parse_shapes
+from calib.core.engine.shapes import ShapeRange, calibration_batch, complete_shapes, open_shapes, parse_shapes
 from calib.core.engine.trtexec import EngineFiles, command_for_10, command_for_11
 from calib.core.graph import GraphTensor
 from calib.core.plan import Decision
@@ -65,6 +65,26 @@ def test_shapes_are_spelled_as_trtexec_reads_them() -> None:
     assert "--minShapes=image:1x3x8x8,in:0:1x2" in words
     assert "--optShapes=image:2x3x8x8,in:0:1x2" in words
     assert "--maxShapes=image:4x3x8x8,in:0:1x2" in words
+
+
+def test_inputs_that_the_syntax_cannot_name_are_told() -> None:
+    odd = {"a,b": ShapeRange.fixed((1, 2))}
+    for command in (command_for_10(FILES, odd, {}, fp16=True), command_for_11(FILES, odd)):
+        assert any("cannot name these inputs: a,b" in note for note in command.notes)
+    assert command_for_11(FILES, OPEN).notes == ()
+
+
+def test_open_lengths_are_spelled_with_letters_for_what_only_the_user_knows() -> None:
+    shapes = {
+        "image": (None, 3, None, None),
+        "nhwc": (1, None, None, 3),
+        "mask": (None, 7),
+        "fixed": (1, 3),
+        "free": None,
+    }
+    inputs = [GraphTensor(name, "float32", shape) for name, shape in {**shapes, "free": None}.items()]
+    assert open_shapes(inputs) == ("image:1x3xHxW", "nhwc:1xHxWx3", "mask:1x7")
+    assert open_shapes([GraphTensor("odd", "float32", (None, None, None, None))]) == ("odd:1xL1xL2xL3",)
 
 
 def documents(repository: Path) -> list[Path]:
@@ -297,6 +317,6 @@ def test_profiles_are_read_and_repeated_names_added() -> None:
         [{"count": 3}, {"name": "a", "averageMs": 0.5}, {"name": "b", "averageMs": 1}, {"name": "a", "averageMs": 0.25}]
     )
     assert read_profile(text) == {"a": 0.75, "b": 1.0}
-    for bad in ("", "5", '[{"name": "a"}]', "[5]"):
+    for bad in (f'[{{"name": "a", "averageMs": 1{"0" * 400}}}]', "", "5", '[{"name": "a"}]', "[5]"):
         with pytest.raises(FormatError, match="layer times"):
             read_profile(bad)

@@ -163,3 +163,9 @@ def test_the_temporary_file_of_a_running_writer_and_files_of_others_are_not_swep
         (tmp_path / name).write_bytes(b"")
     files.remove_leftovers(tmp_path)
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(kept)
+
+
+@pytest.mark.parametrize("path", [Path(), Path("/"), Path("..")])
+def test_a_folder_is_not_written_over(path: Path) -> None:
+    with pytest.raises(OutputError, match="is a directory"):
+        files.write_atomic(path, b"x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -102,6 +104,41 @@ def test_external_data_outside_the_folder_is_refused(tmp_path, graph):
     path.write_bytes(raw.SerializeToString())
     with pytest.raises(ModelError, match=r"'\.\./secret'"):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("offset", "abc", "no numbers"), ("offset", "-5", "no numbers"), ("length", "9" * 12, "bytes in 'm.bin'"),
+        ("location", "/etc/passwd", "external data at '/etc/passwd'"), ("location", "a\0b", "external data at"),
+        ("location", "", "external data at ''"),
+    ],
+)  # fmt: skip
+def test_damaged_references_to_external_data_are_explained(tmp_path, graph, key, value, told):
+    path = save_external(graph, tmp_path)
+    raw = onnx.load(path, load_external_data=False)
+    entries = {item.key: item for item in raw.graph.initializer[0].external_data}
+    entries[key].value = value
+    path.write_bytes(raw.SerializeToString())
+    with pytest.raises(ModelError, match=re.escape(told)) as caught:
+        load_model(path)
+    assert caught.value.remedy
+
+
+def test_external_data_that_is_a_link_is_refused_and_a_linked_model_is_not(tmp_path, graph):
+    path = save_external(graph, tmp_path)
+    (tmp_path / "link.onnx").symlink_to(path)
+    assert load_model(tmp_path / "link.onnx") == load_model(path)
+    (tmp_path / "m.bin").rename(tmp_path / "real.bin")
+    (tmp_path / "m.bin").symlink_to(tmp_path / "real.bin")
+    with pytest.raises(ModelError, match=r"'m\.bin', a link"):
+        load_model(path)
+
+
+def test_a_network_gives_the_same_bytes_wherever_its_weights_were(tmp_path, graph):
+    save_model(graph, tmp_path / "inside.onnx")
+    save_model(load_model(save_external(graph, tmp_path)), tmp_path / "outside.onnx")
+    assert (tmp_path / "inside.onnx").read_bytes() == (tmp_path / "outside.onnx").read_bytes()
 
 
 def test_save_round_trips_and_is_deterministic(tmp_path, graph):

@@ -23,11 +23,13 @@ from calib.edges.tensorrt import library
 from calib.edges.tensorrt.building import EngineError
 from calib.edges.tensorrt.calibration import CalibrationError
 from calib.edges.tensorrt.runner import EngineRunner
-from calib.errors import ImageError, ModelError, UsageError
+from calib.errors import ImageError, ModelError, OutputError, UsageError
 from calib.jobs.engine import EngineRequest, EngineResult, build_engine
 from tests.graphs import run as run_onnx
 from tests.smallbuild import make_build, write_network
 from tests.trt.double import HostMemory
+
+VERSIONS = {"trt10": "10.14.1.48", "trt11": "11.1.0.40"}
 
 
 @pytest.fixture(scope="module")
@@ -265,11 +267,29 @@ def test_json_holds_command_and_reason(place: Path, monkeypatch, capsys) -> None
         ({"shapes": ("image:1x3x24x64",)}, "fits"),
         ({"shapes": ("image:1x3x24",)}, "fits"),
         ({"shapes": ("1x3x24x32",)}, "NAME:"),
+        ({"native": True, "target": "trt11"}, "--target trt10"),
+        ({"output": Path()}, "a folder"),
+        ({"timing_cache": Path()}, "--timing-cache"),
     ],
 )
 def test_bad_requests_are_usage_errors(place: Path, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         engine(place, **{"print_only": True, **changes})
+
+
+@pytest.mark.parametrize("target", ["trt10", "trt11"])
+def test_the_output_folder_is_made_before_the_build(place: Path, double, monkeypatch, target: str) -> None:
+    folder = place / "new" / "ü b"
+    changes = {"output": folder / "a.engine", "timing_cache": place / "kept" / "t.cache", "target": target}
+    double(VERSIONS[target])
+    result = engine(place, **changes)
+    assert {path.parent for role, path in result.files.items() if role != "timing_cache"} == {folder}
+    assert result.files["timing_cache"].is_file()
+    blocked = place / "blocked"
+    blocked.write_text("a file")
+    monkeypatch.setattr("calib.jobs.engine.run._build", lambda *_: pytest.fail("nothing may be built"))
+    with pytest.raises(OutputError, match="place that can be written"):
+        engine(place, output=blocked / "a.engine", target=target)
 
 
 def test_the_installed_version_is_read_from_metadata(monkeypatch) -> None:

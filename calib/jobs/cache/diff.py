@@ -24,7 +24,7 @@ def diff(first: str, second: str, picture: Path | None = None) -> TableDiff:
     """
     renderer = RENDERERS.get(picture.suffix.lower()) if picture else None
     if picture is not None and renderer is None:
-        got = repr(picture.suffix or picture.name)
+        got = repr(picture.suffix or str(picture))
         raise UsageError(f"-o {picture}", expected="a file name with .html or .svg", got=got, remedy="choose one")
     ours, theirs = load_table(first), load_table(second)
     if ours.naming != theirs.naming:

@@ -117,11 +117,10 @@ def build_engine(request: EngineRequest, progress: Progress, memory: DeviceMemor
 
 def _paths(request: EngineRequest, source: EngineSource) -> _Paths:
     engine = request.output or request.folder / f"{source.label}.{request.target}.engine"
-    paths = _Paths(engine, request.timing_cache or engine.with_name("timing.cache"))
-    for flag, path in (("-o", paths.engine), ("--timing-cache", paths.timing_cache)):
-        if path.is_dir():
+    for flag, path in (("-o", engine), ("--timing-cache", request.timing_cache)):
+        if path is not None and path.is_dir():
             raise UsageError(f"{flag} {path}", expected="a file", got="a folder", remedy="name the file to write in it")
-    return paths
+    return _Paths(engine, request.timing_cache or engine.with_name("timing.cache"))
 
 
 def _network_file(source: EngineSource, paths: _Paths) -> Path:
