@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 
 from calib.cli.common import silence_stdout
 from calib.cli.crash import describe_system_error, report_bug
-from calib.core.printable import printable
 from calib.errors import CalibError, UsageError
 
 EXIT_BAD_INPUT = 2
@@ -140,6 +139,8 @@ def _invoke(arguments: list[str], app: typer.Typer) -> int:
 
 
 def _fail(error: CalibError, code: int) -> int:
+    from calib.core.printable import printable
+
     prefix = "" if error.place.split(" ")[0] == "calib" else "calib: "
     sys.stderr.write(printable(f"{prefix}{error}\n", keep="\n"))
     return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -170,12 +171,12 @@ def _commands(facts: BuildFacts) -> Iterator[Command]:
     shapes = shape_flag(source.network, facts.dataset)
     yield Command(
         f"TensorRT {facts.request.trt_version}: engine from the float network and the cache",
-        f"trtexec --onnx={model} --int8 --fp16 --calib={RELEASE}{shapes} --saveEngine=model.engine",
+        f"trtexec --onnx={shlex.quote(model)} --int8 --fp16 --calib={RELEASE}{shapes} --saveEngine=model.engine",
         "Run it beside the float network; the cache holds ranges only.",
     )
     yield Command(
         "TensorRT 11: engine from the Q/DQ network",
-        f"trtexec --onnx={first}.qdq.onnx{shapes} --saveEngine=model.engine",
+        f"trtexec --onnx={shlex.quote(f'{first}.qdq.onnx')}{shapes} --saveEngine=model.engine",
         "TensorRT 11 reads no caches; the layers without Q/DQ run in the type the network gives them.",
     )
 
