@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,9 @@ def read(data: bytes, place: str) -> RangeTable:
     """
     torch = _require_torch(place)
     try:
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's own, of files that it then refuses
+            content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:
         got = (str(error).splitlines() or [type(error).__name__])[0][:200]
         remedy = "save the state dict alone: torch.save(model.state_dict(), PATH)"
