@@ -32,6 +32,8 @@ MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"version https://git-lfs", "a git-lfs pointer; run `git lfs pull`"),
 )
+LEGACY_TORCH = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+"""How torch.save began before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c."""
 BOMS: tuple[tuple[bytes, str], ...] = (
     (b"\xff\xfe", "UTF-16 text"),
     (b"\xfe\xff", "UTF-16 text"),
@@ -72,6 +74,8 @@ def _by_magic(head: bytes) -> ForeignFormat | None:
     for mark, what in BOMS:
         if head.startswith(mark):
             return ForeignFormat(what, "save it as plain UTF-8 without a byte order mark")
+    if head.startswith(LEGACY_TORCH):
+        return ForeignFormat("a PyTorch checkpoint of before version 1.6", CONVERT, "amax-torch")
     for offset, magic, what in MAGIC:
         if head[offset : offset + len(magic)] == magic:
             return ForeignFormat(what, CALIBRATE)

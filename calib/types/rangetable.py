@@ -105,6 +105,8 @@ class RangeTable:
         order: what the order of ``ranges`` tells.
         metadata: what else the file says: header, algorithm, producer.
         remarks: what the reader noticed.
+        parameters: weights, biases and batch normalisations that stand beside the ranges, float arrays by name; empty
+            where the format has none.
     """
 
     ranges: Mapping[str, TensorRange]
@@ -115,6 +117,7 @@ class RangeTable:
     order: Order = "unknown"
     metadata: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
+    parameters: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False)
 
     def __iter__(self) -> Iterator[TensorRange]:
         """List the ranges in file order."""

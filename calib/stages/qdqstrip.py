@@ -1,0 +1,243 @@
+"""The float network inside a Q/DQ model: pairs taken out, stored integers turned back into the floats they stand for.
+
+For quantized models whose float original is not at hand: placed anew, the ranges of the same file then make a model that
+TensorRT takes. Weights that are stored as floats come out untouched; those stored as integers come out as the values
+that the integers stand for, so that quantizing them again at the same scale gives the same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from calib.core.graph.stored import StoredValues
+from calib.core.graph.structure import all_graphs, subgraphs
+from calib.core.qdqgrid import QONNX
+from calib.core.qdqpairs import Quantizer, find_quantizers
+from calib.errors import ModelError
+from calib.stages.qdqread import dequantized
+
+MADE = ("_quantized", "_scale", "_zero_point")
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """A float network and what it was taken from.
+
+    Attributes:
+        model: the float network; the quantized one is unchanged.
+        quantized: tensors and constants that were quantized, by the float network's names, in order.
+        uses: the inputs that read quantized values: node name (or first output) and slot.
+        restored: weights that were stored as integers.
+        biases: biases that were stored as integers.
+    """
+
+    model: onnx.ModelProto
+    quantized: tuple[str, ...]
+    uses: frozenset[tuple[str, int]]
+    restored: tuple[str, ...]
+    biases: tuple[str, ...]
+
+
+def strip_qdq(model: onnx.ModelProto, place: str = "model") -> Stripped:
+    """Take every quantizer out of a model.
+
+    Args:
+        model: external data loaded; not changed.
+        place: the file, for messages.
+
+    Returns:
+        The float network; its tensors have the names that :func:`calib.stages.qdqread.read_qdq` gives their ranges.
+
+    Raises:
+        ModelError: the network computes on integers between Q and DQ, or scales of stored integers cannot be read.
+    """
+    stripper = _Stripper(model, place)
+    for item in find_quantizers(model):
+        stripper.take(item)
+    answer = stripper.assemble()
+    return Stripped(
+        answer,
+        tuple(dict.fromkeys(stripper.quantized)),
+        frozenset(stripper.uses()),
+        tuple(stripper.restored),
+        tuple(stripper.biases),
+    )
+
+
+@dataclass
+class _Stripper:
+    model: onnx.ModelProto
+    place: str
+    replaced: dict[str, str] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+    floats: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    quantized: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    biases: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stored = StoredValues(self.model)
+        self.outputs = {item.name for item in self.model.graph.output}
+        self.taken = {name for graph in all_graphs(self.model.graph) for name in _names(graph)}
+
+    def take(self, item: Quantizer) -> None:
+        if item.form == "foreign":
+            node = self.model.graph.node[item.restore]
+            raise self.error(
+                f"node {node.name or item.output!r}", f"integers that no quantizer makes ({node.input[0]!r})"
+            )
+        if item.form == "dangling":
+            node = self.model.graph.node[item.node]
+            raise self.error(f"node {node.name or item.source!r}", "quantized values that no DequantizeLinear reads")
+        self.removed.update({item.node, item.restore, *item.between})
+        if item.form == "stored":
+            self.restore(item)
+            return
+        self.quantized.append(item.name)
+        if item.name != item.source and not item.constant:
+            self.renamed[item.source] = item.name
+        self.replaced[item.output] = item.name if item.source in self.renamed else item.source
+
+    def restore(self, item: Quantizer) -> None:
+        """Turn stored integers into floats under the name of the weight that they were."""
+        integers = self.stored.value(item.source)
+        found = None if integers is None or item.grid is None else dequantized(integers, item.grid, item.axis)
+        if found is None:
+            raise self.error(f"tensor {item.name!r}", "stored integers whose scale cannot be read or does not fit")
+        bias = item.grid is not None and item.grid.kind == "INT32"
+        name = item.name
+        if name in self.floats and not np.array_equal(self.floats[name], found):
+            name = self.free(name)
+        elif name not in self.stored.initializers and name not in self.floats:
+            name = self.free(name)
+        self.floats[name] = found
+        self.replaced[item.output] = name
+        (self.biases if bias else self.restored).append(name)
+        if not bias:
+            self.quantized.append(name)
+
+    def free(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.taken:
+            name, count = f"{wanted}_{count}", count + 1
+        self.taken.add(name)
+        return name
+
+    def error(self, where: str, got: str) -> ModelError:
+        remedy = "pass the float network with --model, or quantize again in the Q/DQ format"
+        return ModelError(
+            f"{self.place}: {where}", expected="Q/DQ pairs around float operators", got=got, remedy=remedy
+        )
+
+    def uses(self) -> Iterator[tuple[str, int]]:
+        for index, node in enumerate(self.model.graph.node):
+            for slot, name in enumerate(node.input):
+                if name in self.replaced and index not in self.removed:
+                    yield node.name or self.name_of(next(iter(node.output), "")), slot
+
+    def name_of(self, name: str) -> str:
+        """Follow a tensor to the one that stands for it in the float network."""
+        for _ in range(len(self.replaced) + 1):
+            if name not in self.replaced:
+                break
+            name = self.replaced[name]
+        return self.renamed.get(name, name)
+
+    def assemble(self) -> onnx.ModelProto:
+        """Lay the network out without the pairs, and without what only served them."""
+        answer = onnx.ModelProto()
+        answer.CopyFrom(self.model)
+        graph = answer.graph
+        kept = [node for index, node in enumerate(self.model.graph.node) if index not in self.removed]
+        nodes = [self.rewired(node) for node in kept] + list(self.kept_outputs())
+        nodes = _alive(nodes, self.outputs)
+        used = {name for node in nodes for name in _reads(node)} | self.outputs
+        del graph.node[:]
+        graph.node.extend(nodes)
+        self.lay_constants(graph, used)
+        made = {name for node in nodes for name in node.output}
+        values = [item for item in graph.value_info if item.name in made and item.name not in self.outputs]
+        del graph.value_info[:]
+        graph.value_info.extend(values)
+        del graph.quantization_annotation[:]
+        self.drop_domains(answer)
+        return answer
+
+    def rewired(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        answer = onnx.NodeProto()
+        answer.CopyFrom(node)
+        answer.input[:] = [self.name_of(name) for name in node.input]
+        answer.output[:] = [self.renamed.get(name, name) for name in node.output]
+        for graph in subgraphs(answer):
+            _rewire_inside(graph, self)
+        return answer
+
+    def kept_outputs(self) -> Iterator[onnx.NodeProto]:
+        """Keep the name of a graph output that a DQ made."""
+        for output in sorted(self.outputs & set(self.replaced)):
+            source = self.name_of(output)
+            if source != output:
+                yield helper.make_node("Identity", [source], [output], name=self.free(f"{output}_output"))
+
+    def lay_constants(self, graph: onnx.GraphProto, used: set[str]) -> None:
+        initializers = [item for item in graph.initializer if item.name in used and item.name not in self.floats]
+        initializers += [numpy_helper.from_array(self.floats[name], name) for name in self.floats if name in used]
+        gone = {item.name for item in self.model.graph.initializer} - {item.name for item in initializers}
+        inputs = [item for item in graph.input if item.name not in gone | set(self.floats)]
+        for kind, values in ((graph.initializer, initializers), (graph.input, inputs)):
+            del kind[:]
+            kind.extend(values)
+
+    def drop_domains(self, answer: onnx.ModelProto) -> None:
+        """Drop the operator sets that only the quantizers needed."""
+        needed = {node.domain for graph in all_graphs(answer.graph) for node in graph.node}
+        needed.update(node.domain for function in answer.functions for node in function.node)
+        gone = {node.domain for node in self.model.graph.node if node.op_type in QONNX or "Quantize" in node.op_type}
+        imports = [item for item in answer.opset_import if item.domain not in gone - needed or not item.domain]
+        del answer.opset_import[:]
+        answer.opset_import.extend(imports)
+
+
+def _rewire_inside(graph: onnx.GraphProto, stripper: _Stripper) -> None:
+    own = {item.name for item in graph.input} | {item.name for item in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    for node in graph.node:
+        node.input[:] = [name if name in own else stripper.name_of(name) for name in node.input]
+        for inner in subgraphs(node):
+            _rewire_inside(inner, stripper)
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    yield from (item.name for item in (*graph.input, *graph.initializer, *graph.value_info))
+    for node in graph.node:
+        yield from (node.name, *node.input, *node.output)
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """List what a node reads, in its subgraphs too."""
+    yield from filter(None, node.input)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from _reads(inner)
+        yield from (item.name for item in graph.output)
+
+
+def _alive(nodes: list[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+    """Drop the nodes whose results nothing reads: scales, zero points, shapes of the pairs."""
+    wanted, kept = set(outputs), [False] * len(nodes)
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    pending = [makers[name] for name in wanted if name in makers]
+    while pending:
+        index = pending.pop()
+        if kept[index]:
+            continue
+        kept[index] = True
+        pending.extend(makers[name] for name in _reads(nodes[index]) if name in makers)
+    return [node for index, node in enumerate(nodes) if kept[index]]
