@@ -1,8 +1,8 @@
 """The float network inside a Q/DQ model: pairs taken out, stored integers turned back into the floats they stand for.
 
-For quantized models whose float original is not at hand: placed anew, the ranges of the same file then make a model that
-TensorRT takes. Weights that are stored as floats come out untouched; those stored as integers come out as the values
-that the integers stand for, so that quantizing them again at the same scale gives the same integers.
+For quantized models whose float original is not at hand: placed anew, the ranges of the same file then make a model
+that TensorRT takes. Weights that are stored as floats come out untouched; those stored as integers come out as the
+values that the integers stand for, so that quantizing them again at the same scale gives the same integers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from calib.core.qdqgrid import QONNX
 from calib.core.qdqpairs import Quantizer, find_quantizers
 from calib.errors import ModelError
 from calib.stages.qdqread import dequantized
-
-MADE = ("_quantized", "_scale", "_zero_point")
 
 
 @dataclass(frozen=True)
@@ -112,11 +110,9 @@ class _Stripper:
         if found is None:
             raise self.error(f"tensor {item.name!r}", "stored integers whose scale cannot be read or does not fit")
         bias = item.grid is not None and item.grid.kind == "INT32"
-        name = item.name
-        if name in self.floats and not np.array_equal(self.floats[name], found):
-            name = self.free(name)
-        elif name not in self.stored.initializers and name not in self.floats:
-            name = self.free(name)
+        known, name = self.floats.get(item.name), item.name
+        taken = name not in self.stored.initializers if known is None else not np.array_equal(known, found)
+        name = self.free(name) if taken else name
         self.floats[name] = found
         self.replaced[item.output] = name
         (self.biases if bias else self.restored).append(name)
