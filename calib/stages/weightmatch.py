@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,16 @@ def layers_of(name: str, modules: ModuleMap) -> dict[str, Node]:
     module = name.removesuffix(".weight")
     nodes = modules.find(module) if module != name else []
     return {modules.weights[node.index]: node for node in nodes if node.index in modules.weights}
+
+
+def named_weights(table: RangeTable, modules: ModuleMap) -> RangeTable:
+    """Give the weights of a table that names tensors the names of the network's, where folding changed them."""
+    own = set(modules.weights.values())
+    found: list[WeightRange] = []
+    for item in table.weights:
+        names = [item.name] if item.name in own else list(layers_of(item.name, modules))
+        found.extend(replace(item, name=name) for name in names or [item.name])
+    return replace(table, weights=tuple(found))
 
 
 def _likeness(

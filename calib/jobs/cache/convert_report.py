@@ -9,9 +9,11 @@ from typing import Any
 from calib.core.formats import statedict
 from calib.core.plan import REASONS
 from calib.core.printable import printable
+from calib.core.roles import COMPUTE
 from calib.jobs.cache.convert import ConvertResult
 from calib.stages.convert import NEEDS_FLOOR, clipped_weights
 from calib.stages.qdq import QdqResult
+from calib.stages.qdqstrip import Stripped
 from calib.stages.rangecoverage import listed
 from calib.types.rangetable import RangeTable
 
@@ -33,9 +35,20 @@ def notes_of(result: ConvertResult) -> Iterator[str]:
     if prepared.derived:
         shown = listed(prepared.derived)
         yield f"{len(prepared.derived)} ranges follow from others exactly and were filled in: {shown}"
-    for remark in result.table.remarks:
+    if result.rejected:
+        yield result.rejected
+    if result.stripped is not None:
+        yield _stripped_line(result.stripped)
+    for remark in prepared.table.remarks:
         yield f"{len(remark.names)} {remark.text}: {listed(remark.names)}" if remark.names else remark.text
     yield from _weight_notes(result.table, result.to, result.quantized)
+
+
+def _stripped_line(stripped: Stripped) -> str:
+    text = f"the float network was taken out of the file: {len(stripped.quantized)} quantizers removed"
+    if stripped.restored:
+        text += f", {len(stripped.restored)} weights turned back from integers into what they stand for"
+    return f"{text}, {len(stripped.biases)} biases too" if stripped.biases else text
 
 
 def _weight_notes(table: RangeTable, to: str, quantized: QdqResult | None) -> Iterator[str]:
@@ -66,6 +79,8 @@ def document_of(result: ConvertResult) -> dict[str, Any]:
         "dead": [printable(name) for name in prepared.dead],
         "floored": [printable(name) for name in prepared.floored],
         "unneeded": [printable(name) for name in result.unneeded],
+        "unquantized": None if result.unquantized is None else [printable(name) for name in result.unquantized],
+        "rejected": printable(result.rejected),
         "layers": None if result.quantized is None else _layers(result.quantized),
         "notes": list(notes_of(result)),
     }
@@ -94,6 +109,7 @@ def as_text(result: ConvertResult) -> str:
         f"carried   {len(result.prepared.table)} ranges",
         *(f"coverage  {line}" for line in (coverage.lines() if coverage else ())),
         *(f"note      {line}" for line in notes_of(result)),
+        *_source_lines(result),
         *(_layer_lines(result.quantized) if result.quantized else ()),
     ]
     if result.unneeded:
@@ -101,6 +117,22 @@ def as_text(result: ConvertResult) -> str:
     if result.quantized and result.quantized.plan.target == "trt11":
         lines.append(f"next      trtexec --onnx={result.request.output} --saveEngine=model.engine  (TensorRT 11)")
     return "\n".join(printable(line) for line in lines)
+
+
+def _source_lines(result: ConvertResult) -> Iterator[str]:
+    """Say where the source's quantizers and the placement differ."""
+    if result.unquantized:
+        yield f"source    quantizes all layers but {len(result.unquantized)}: {listed(result.unquantized)}"
+    if result.quantized is None or result.unquantized is None or result.request.as_trained:
+        return
+    plan, left = result.quantized.plan, set(result.unquantized)
+    layers = [item for item in plan.decisions if item.op_type in COMPUTE]
+    more = sum(item.status == "int8" and item.label in left for item in layers)
+    fewer = sum(item.status == "float" and item.label not in left for item in layers)
+    added = sum(item.reason == "residual" for item in plan.decisions)
+    if more or fewer or added:
+        said = f"{fewer} layers that the source quantizes stay in float, {more} more and {added} additions run in INT8"
+        yield f"placement {said}; --as-trained keeps the source's"
 
 
 def _layer_lines(quantized: QdqResult) -> Iterator[str]:
