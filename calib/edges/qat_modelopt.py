@@ -2,8 +2,8 @@
 
 Any training loop can train what :func:`prepare` returns; ModelOpt's rounding is ours (``amax / 127``, half to even,
 -128 to 127). What was trained is exported through our own writer: :func:`float_state` is the state dict of the float
-network, :func:`ranges_of` the ranges by module, and :func:`calib.stages.trained.quantize_as_trained` joins them with the
-float network's ONNX export.
+network, :func:`ranges_of` the ranges by module, and :func:`calib.stages.trained.quantize_as_trained` joins them with
+the float network's ONNX export.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def require_modelopt() -> Any:
     """
     try:
         with _quiet():
-            import modelopt.torch.quantization as quantization
+            from modelopt.torch import quantization
     except ImportError as error:
         raise MissingLibraryError(
             "--backend modelopt", expected="NVIDIA ModelOpt and PyTorch", got=str(error), remedy=EXTRA

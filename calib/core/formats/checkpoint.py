@@ -47,7 +47,7 @@ def find_state(content: Any) -> Checkpoint | None:
     """Find the state dict with ranges: the averaged weights' if there are any, else the one with most, else the first.
 
     Args:
-        content: as :func:`calib.core.formats.torchpickle.read_checkpoint` answers it.
+        content: as :func:`calib.core.formats.torchcontainer.read_checkpoint` answers it.
     """
     found = {path: state for path, state in _candidates(content, "", DEPTH) if _ranges(state)}
     if not found:

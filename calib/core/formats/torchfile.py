@@ -1,8 +1,7 @@
-"""State dicts in PyTorch's own files, read without PyTorch: nothing in them is executed."""
+"""State dicts in PyTorch's own files, read and written without PyTorch: nothing in them is executed."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,8 +12,8 @@ from calib.core.formats import statedict
 from calib.core.formats.checkpoint import Checkpoint, any_state, arrays_of, find_state
 from calib.core.formats.quantizers import bare_name
 from calib.core.formats.text import malformed
-from calib.core.formats.torchpickle import Tensor, read_checkpoint
-from calib.errors import MissingLibraryError
+from calib.core.formats.torchcontainer import read_checkpoint, write_checkpoint
+from calib.core.formats.torchpickle import Tensor
 from calib.types.rangetable import RangeTable, Remark
 
 
@@ -62,27 +61,9 @@ def _equal(first: Tensor, second: Tensor, place: str) -> bool:
 
 
 def write(table: RangeTable) -> bytes:
-    """Write ``_amax`` keys with ``torch.save``.
+    """Write ``_amax`` keys as ``torch.load`` reads them.
 
     Raises:
-        MissingLibraryError: PyTorch is not installed.
-        FormatError: the table names tensors, not modules.
+        FormatError: the table names tensors, not modules, or a name is no UTF-8.
     """
-    torch = _require_torch(table.place)
-    arrays = statedict.module_state(table)
-    stream = io.BytesIO()
-    torch.save({name: torch.from_numpy(array.copy()) for name, array in sorted(arrays.items())}, stream)
-    return stream.getvalue()
-
-
-def _require_torch(place: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingLibraryError(
-            place,
-            expected="PyTorch, to write its files",
-            got="none installed",
-            remedy='pip install "calib-workbench[qat]", or write the state dict as safetensors or npz',
-        ) from error
-    return torch
+    return write_checkpoint(statedict.module_state(table))

@@ -3,7 +3,7 @@
 A checkpoint is a pickle whose tensors lie beside it. Unpickling calls what the file names; here every name leads to an
 inert stand-in, whatever it is, so that nothing of the file is ever called or imported. Whole pickled networks and
 checkpoints with foreign classes in them (configurations, optimizers) can be read as well: their tensors are found, the
-rest stays inert. Zip archives (PyTorch 1.6 and later, TorchScript too) and the older form are read.
+rest stays inert. :mod:`calib.core.formats.torchcontainer` reads the files around the pickles.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from __future__ import annotations
 import io
 import math
 import pickle
-import struct
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,10 +18,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calib.core.fileformats import LEGACY_TORCH
-from calib.core.formats.text import malformed
-
-REMEDY = "restore the file, or save the state dict again: torch.save(model.state_dict(), PATH)"
 STORAGES: Mapping[str, str] = {
     "DoubleStorage": "f8", "FloatStorage": "f4", "HalfStorage": "f2", "BFloat16Storage": "bf16", "LongStorage": "i8",
     "IntStorage": "i4", "ShortStorage": "i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?",
@@ -34,7 +27,6 @@ DTYPES: Mapping[str, str] = {
     "float64": "f8", "float32": "f4", "float16": "f2", "bfloat16": "bf16", "int64": "i8", "int32": "i4",
     "int16": "i2", "int8": "i1", "uint8": "u1", "bool": "?",
 }  # fmt: skip
-_DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, OSError, NotImplementedError, struct.error, RuntimeError)
 
 
 class _Sealed:
@@ -152,7 +144,7 @@ class Tensor(_Sealed):
         return (native.astype(np.uint32) << 16).view(np.float32) if self.code == "bf16" else native
 
 
-class _Reader(pickle.Unpickler):
+class Reader(pickle.Unpickler):
     """An unpickler to whom every name is inert, but for tensors and dictionaries."""
 
     def __init__(self, stream: io.BytesIO, vault: Vault) -> None:
@@ -263,52 +255,3 @@ _SAFE: Mapping[tuple[str, str], Any] = {
     ("torch._tensor", "_rebuild_from_type"): _of_type,
 }
 """Names of the file that mean data; what they lead to builds dictionaries, lists and tensors, and calls nothing."""
-
-
-def read_checkpoint(data: bytes, place: str) -> Any:
-    """Read what ``torch.save`` wrote: dictionaries, lists, :class:`Tensor` and :class:`Inert`.
-
-    Raises:
-        FormatError: a damaged file, or none of PyTorch's.
-    """
-    try:
-        return _read_legacy(data) if data.startswith(LEGACY_TORCH) else _read_archive(data)
-    except _DAMAGE as error:
-        raise malformed(f"{place}: byte 0", "a PyTorch file", _said(error), REMEDY) from error
-    except Exception as error:
-        raise malformed(f"{place}: byte 0", "a pickle of tensors", _said(error), REMEDY) from error
-
-
-def _said(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
-def _read_archive(data: bytes) -> Any:
-    archive = zipfile.ZipFile(io.BytesIO(data))
-    names = [name for name in archive.namelist() if name.rpartition("/")[2] == "data.pkl"]
-    if not names:
-        raise KeyError("an archive without data.pkl")
-    if any(item.file_size > len(data) for item in archive.infolist()):
-        raise zipfile.BadZipFile("a compressed archive; PyTorch writes plain ones")
-    folder = min(names, key=len).removesuffix("data.pkl")
-    order = archive.read(f"{folder}byteorder") if f"{folder}byteorder" in archive.namelist() else b"little"
-    vault = Vault(lambda key: archive.read(f"{folder}data/{key}"), ">" if order.strip() == b"big" else "<")
-    return _Reader(io.BytesIO(archive.read(f"{folder}data.pkl")), vault).load()
-
-
-def _read_legacy(data: bytes) -> Any:
-    """Read the form of PyTorch before 1.6: five pickles, then the storages one after another."""
-    stream = io.BytesIO(data)
-    pieces: dict[str, bytes] = {}
-    vault = Vault(pieces.__getitem__)
-    _, _, system, content, keys = (_Reader(stream, vault).load() for _ in range(5))
-    if isinstance(system, Mapping) and system.get("little_endian") is False:
-        vault.order = ">"
-    for key in map(str, keys):
-        (count,) = struct.unpack(f"{vault.order}q", stream.read(8))
-        held = vault.found[key]
-        if count != held.count:
-            raise ValueError(f"storage {key} of {count} elements, {held.count} expected")
-        width = 2 if held.code == "bf16" else np.dtype(held.code).itemsize
-        pieces[key] = stream.read(count * width)
-    return content
