@@ -36,6 +36,7 @@ class Quantizer:
         node: index of its Q, or of its one node.
         restore: index of its DQ, or of its one node.
         between: indices of the nodes between that go with the pair.
+        moved: indices of the nodes between that move values only, and stay.
         constant: whether it quantizes a constant.
         grid: None where scale or zero point cannot be read.
         axis: axis of the scales; None for a single one.
@@ -48,6 +49,7 @@ class Quantizer:
     node: int
     restore: int
     between: tuple[int, ...]
+    moved: tuple[int, ...]
     constant: bool
     grid: Grid | None
     axis: int | None
@@ -81,7 +83,7 @@ class _Finder:
     def restoring(self, index: int) -> Quantizer:
         """Follow a DQ back through what may stand on its integers."""
         node = self.nodes[index]
-        name, between = node.input[0], []
+        name, passed = node.input[0], []
         for _ in range(DEEP):
             maker = self.makers.get(name)
             step = self.nodes[maker] if maker is not None else None
@@ -89,17 +91,17 @@ class _Finder:
                 break
             if step.op_type not in REMOVED | MOVED or not step.input:
                 break
-            between += [maker] if step.op_type in REMOVED else []
+            passed.append(maker)
             name = step.input[0]
         maker = self.makers.get(name)
         if maker is not None and self.nodes[maker].op_type in QUANTIZE and self.nodes[maker].input:
-            return self.made("pair", self.nodes[maker].input[0], node.output[0], maker, index, tuple(between))
+            return self.made("pair", self.nodes[maker].input[0], node.output[0], maker, index, tuple(passed))
         form: Form = "stored" if node.input[0] in self.stored.constants else "foreign"
         return self.made(form, node.input[0], node.output[0], index, index, ())
 
-    def made(
-        self, form: Form, source: str, output: str, node: int, restore: int, between: tuple[int, ...]
-    ) -> Quantizer:
+    def made(self, form: Form, source: str, output: str, node: int, restore: int, passed: tuple[int, ...]) -> Quantizer:
+        between = tuple(index for index in passed if self.nodes[index].op_type in REMOVED)
+        moved = tuple(index for index in passed if self.nodes[index].op_type not in REMOVED)
         constant = source in self.stored.constants
         grid = self.grids.of_node(self.nodes[node])
         for index in between:
@@ -107,7 +109,7 @@ class _Finder:
                 grid = grid.clipped(*self.grids.clip_of(self.nodes[index]))
         axis = None if grid is None or grid.scale.size == 1 else self.axis(self.nodes[node], grid)
         name = self.weight_name(source, output) if constant else self.original(source)
-        return Quantizer(form, source, name, output, node, restore, between, constant, grid, axis)
+        return Quantizer(form, source, name, output, node, restore, between, moved, constant, grid, axis)
 
     def axis(self, node: onnx.NodeProto, grid: Grid) -> int | None:
         if node.op_type in QONNX:
@@ -122,7 +124,7 @@ class _Finder:
     def weight_name(self, source: str, output: str) -> str:
         root = self.stored.root(source)
         base = root.removesuffix(ORT_STORED)
-        return base if base and output == f"{base}{ORT_OUTPUT}" else root
+        return base if base and output in {base, f"{base}{ORT_OUTPUT}"} else root
 
 
 def find_quantizers(model: onnx.ModelProto) -> tuple[Quantizer, ...]:

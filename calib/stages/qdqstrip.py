@@ -3,6 +3,9 @@
 For quantized models whose float original is not at hand: placed anew, the ranges of the same file then make a model
 that TensorRT takes. Weights that are stored as floats come out untouched; those stored as integers come out as the
 values that the integers stand for, so that quantizing them again at the same scale gives the same integers.
+
+ONNX Runtime takes a Relu or a Relu6 out where a quantizer with zero point does its work. It is put back, for the float
+network has no such quantizer, and symmetric INT8 keeps what is negative.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from onnx import helper, numpy_helper
 
 from calib.core.graph.stored import StoredValues
 from calib.core.graph.structure import all_graphs, subgraphs
+from calib.core.qdqabsorbed import SIX, absorbed
 from calib.core.qdqgrid import QONNX
 from calib.core.qdqpairs import Quantizer, find_quantizers
 from calib.errors import ModelError
@@ -33,6 +37,7 @@ class Stripped:
         uses: the inputs that read quantized values: node name (or first output) and slot.
         restored: weights that were stored as integers.
         biases: biases that were stored as integers.
+        activated: tensors whose quantizer did the work of a Relu, which was put back.
     """
 
     model: onnx.ModelProto
@@ -40,6 +45,7 @@ class Stripped:
     uses: frozenset[tuple[str, int]]
     restored: tuple[str, ...]
     biases: tuple[str, ...]
+    activated: tuple[str, ...] = ()
 
 
 def strip_qdq(model: onnx.ModelProto, place: str = "model") -> Stripped:
@@ -55,9 +61,12 @@ def strip_qdq(model: onnx.ModelProto, place: str = "model") -> Stripped:
     Raises:
         ModelError: the network computes on integers between Q and DQ, or scales of stored integers cannot be read.
     """
+    quantizers = find_quantizers(model)
     stripper = _Stripper(model, place)
-    for item in find_quantizers(model):
+    for item in quantizers:
         stripper.take(item)
+    for item, clip in absorbed(model, quantizers):
+        stripper.put_back(item, clip)
     answer = stripper.assemble()
     return Stripped(
         answer,
@@ -65,6 +74,7 @@ def strip_qdq(model: onnx.ModelProto, place: str = "model") -> Stripped:
         frozenset(stripper.uses()),
         tuple(stripper.restored),
         tuple(stripper.biases),
+        tuple(stripper.activated.values()),
     )
 
 
@@ -79,6 +89,10 @@ class _Stripper:
     quantized: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     biases: list[str] = field(default_factory=list)
+    moved: set[str] = field(default_factory=set)
+    restored_outputs: set[str] = field(default_factory=set)
+    activated: dict[str, str] = field(default_factory=dict)
+    clips: dict[str, onnx.NodeProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stored = StoredValues(self.model)
@@ -101,7 +115,25 @@ class _Stripper:
         self.quantized.append(item.name)
         if item.name != item.source and not item.constant:
             self.renamed[item.source] = item.name
-        self.replaced[item.output] = item.name if item.source in self.renamed else item.source
+        for index in {item.node, item.restore, *item.between}:
+            node = self.model.graph.node[index]
+            self.replaced[node.output[0]] = node.input[0]
+        self.moved.update(name for index in item.moved for name in self.model.graph.node[index].output)
+        self.restored_outputs.add(item.output)
+
+    def put_back(self, item: Quantizer, clip: bool) -> None:
+        """Put a Relu or Relu6 behind a tensor; its result takes the tensor's name, which the ranges go by."""
+        if item.source in self.activated:
+            return
+        before = self.free(f"{item.name}_linear")
+        self.renamed[item.source], self.activated[item.source] = before, item.name
+        name = self.free(f"{item.name}_activation")
+        made = helper.make_node("Relu", [before], [item.name], name=name)
+        if clip:
+            ends = [self.free(f"{item.name}_{end}") for end in ("low", "high")]
+            self.floats |= {ends[0]: np.zeros((), np.float32), ends[1]: np.asarray(SIX, np.float32)}
+            made = helper.make_node("Clip", [before, *ends], [item.name], name=name)
+        self.clips[before] = made
 
     def restore(self, item: Quantizer) -> None:
         """Turn stored integers into floats under the name of the weight that they were."""
@@ -112,9 +144,10 @@ class _Stripper:
         bias = item.grid is not None and item.grid.kind == "INT32"
         known, name = self.floats.get(item.name), item.name
         taken = name not in self.stored.initializers if known is None else not np.array_equal(known, found)
-        name = self.free(name) if taken else name
+        name = self.free(name) if taken and name != item.output else name
         self.floats[name] = found
         self.replaced[item.output] = name
+        self.restored_outputs.add(item.output)
         (self.biases if bias else self.restored).append(name)
         if not bias:
             self.quantized.append(name)
@@ -135,15 +168,18 @@ class _Stripper:
     def uses(self) -> Iterator[tuple[str, int]]:
         for index, node in enumerate(self.model.graph.node):
             for slot, name in enumerate(node.input):
-                if name in self.replaced and index not in self.removed:
+                if name in self.restored_outputs and index not in self.removed:
                     yield node.name or self.name_of(next(iter(node.output), "")), slot
 
     def name_of(self, name: str) -> str:
         """Follow a tensor to the one that stands for it in the float network."""
+        asked = name
         for _ in range(len(self.replaced) + 1):
-            if name not in self.replaced:
+            if self.replaced.get(name, name) == name:
                 break
             name = self.replaced[name]
+        if name in self.activated and name != asked:
+            return self.activated[name]
         return self.renamed.get(name, name)
 
     def assemble(self) -> onnx.ModelProto:
@@ -152,13 +188,13 @@ class _Stripper:
         answer.CopyFrom(self.model)
         graph = answer.graph
         kept = [node for index, node in enumerate(self.model.graph.node) if index not in self.removed]
-        nodes = [self.rewired(node) for node in kept] + list(self.kept_outputs())
+        nodes = [item for node in kept for item in self.rewired(node)] + list(self.kept_outputs())
         nodes = _alive(nodes, self.outputs)
         used = {name for node in nodes for name in _reads(node)} | self.outputs
         del graph.node[:]
         graph.node.extend(nodes)
         self.lay_constants(graph, used)
-        made = {name for node in nodes for name in node.output}
+        made = {name for node in nodes for name in node.output} - self.moved
         values = [item for item in graph.value_info if item.name in made and item.name not in self.outputs]
         del graph.value_info[:]
         graph.value_info.extend(values)
@@ -166,14 +202,14 @@ class _Stripper:
         self.drop_domains(answer)
         return answer
 
-    def rewired(self, node: onnx.NodeProto) -> onnx.NodeProto:
+    def rewired(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         answer = onnx.NodeProto()
         answer.CopyFrom(node)
         answer.input[:] = [self.name_of(name) for name in node.input]
         answer.output[:] = [self.renamed.get(name, name) for name in node.output]
         for graph in subgraphs(answer):
             _rewire_inside(graph, self)
-        return answer
+        return [answer, *(self.clips[name] for name in answer.output if name in self.clips)]
 
     def kept_outputs(self) -> Iterator[onnx.NodeProto]:
         """Keep the name of a graph output that a DQ made."""

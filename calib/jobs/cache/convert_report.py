@@ -48,7 +48,11 @@ def _stripped_line(stripped: Stripped) -> str:
     text = f"the float network was taken out of the file: {len(stripped.quantized)} quantizers removed"
     if stripped.restored:
         text += f", {len(stripped.restored)} weights turned back from integers into what they stand for"
-    return f"{text}, {len(stripped.biases)} biases too" if stripped.biases else text
+    if stripped.biases:
+        text += f", {len(stripped.biases)} biases too"
+    if stripped.activated:
+        text += f"; {len(stripped.activated)} quantizers did the work of a Relu, which was put back"
+    return text
 
 
 def _weight_notes(table: RangeTable, to: str, quantized: QdqResult | None) -> Iterator[str]:

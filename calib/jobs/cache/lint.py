@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import onnx
 
 from calib.core.formats import trt_cache
 from calib.core.formats.registry import QDQ, detect, read_table
@@ -18,6 +20,7 @@ from calib.edges.models import load_model
 from calib.edges.tables import read_range_file
 from calib.errors import ManifestError
 from calib.stages.qdqread import read_qdq
+from calib.stages.qdqrules import tensorrt_findings
 from calib.stages.rangelint import Finding, LintReport, lint_table
 from calib.types.data import Preprocess
 from calib.types.rangetable import RangeTable
@@ -38,18 +41,29 @@ def lint(path: str, model: Path | None = None, preprocess: str | None = None, da
     Raises:
         CalibError: a file cannot be read.
     """
-    table, cache = _load(path)
+    source = _load(path)
     network = None if model is None else analyse(load_model(model))
-    return lint_table(table, cache, network, _declared(preprocess, data))
+    report = lint_table(source.table, source.cache, network, _declared(preprocess, data))
+    return report if source.model is None else report.joined(tensorrt_findings(source.model))
 
 
-def _load(path: str) -> tuple[RangeTable, CalibrationCache | None]:
+@dataclass(frozen=True)
+class _Loaded:
+    table: RangeTable
+    cache: CalibrationCache | None = None
+    model: onnx.ModelProto | None = None
+
+
+def _load(path: str) -> _Loaded:
     content = read_range_file(path)
     key = detect(content, path)
     if key == trt_cache.KEY:
         cache = parse(content, path)
-        return trt_cache.table_of(cache, path), cache
-    return (read_qdq(load_model(path), path) if key == QDQ else read_table(content, path, key)), None
+        return _Loaded(trt_cache.table_of(cache, path), cache)
+    if key == QDQ:
+        model = load_model(path)
+        return _Loaded(read_qdq(model, path), model=model)
+    return _Loaded(read_table(content, path, key))
 
 
 def _declared(preprocess: str | None, data: str | None) -> Preprocess | None:

@@ -13,6 +13,15 @@ from tests.core.formats.pickles import Call, File, Name, New, Persistent, module
 AMAX = {"c.input_quantizer._amax": np.float32(2), "c.weight_quantizer._amax": np.full((2, 1), 0.5, np.float32)}
 STATE = AMAX | {"c.weight": np.array([[0.5, -0.25], [0.1, 0.5]], np.float32)}
 ORDERED = Name("collections", "OrderedDict")
+REBUILD = Name("torch._utils", "_rebuild_tensor_v2")
+ADAM = {"state": {0: {"exp_avg": np.zeros(3, np.float32)}}, "param_groups": [{"lr": 1.0}]}
+LAYER = module(
+    {"weight": STATE["c.weight"]},
+    {
+        "input_quantizer": module({"_amax": np.float32(2)}),
+        "weight_quantizer": module({"_amax": AMAX["c.weight_quantizer._amax"]}),
+    },
+)
 
 
 def read(content: object, *, legacy: bool = False) -> RangeTable:
@@ -35,13 +44,9 @@ def amax(content: object, **options: bool) -> dict[str, float]:
         {"model": STATE, "args": None},
         {"model": Call(ORDERED, (STATE,), {"_metadata": {"": {"version": 1}}})},
         {"model": STATE, "args": New(Name("argparse", "Namespace"), {"lr": 0.1, "root": "x"})},
-        {"model": STATE, "optimizer": {"state": {0: {"exp_avg": np.zeros(3, np.float32)}}, "param_groups": [{"lr": 1.0}]}},
-        module(children={"c": module({"weight": STATE["c.weight"]}, {
-            "input_quantizer": module({"_amax": np.float32(2)}), "weight_quantizer": module({"_amax": AMAX["c.weight_quantizer._amax"]}),
-        })}),
-        {"ema": New(Name("tool", "ModelEMA"), {"decay": 0.9, "ema": module(children={"c": module({"weight": STATE["c.weight"]}, {
-            "input_quantizer": module({"_amax": np.float32(2)}), "weight_quantizer": module({"_amax": AMAX["c.weight_quantizer._amax"]}),
-        })})})},
+        {"model": STATE, "optimizer": ADAM},
+        module(children={"c": LAYER}),
+        {"ema": New(Name("tool", "ModelEMA"), {"decay": 0.9, "ema": module(children={"c": LAYER})})},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("legacy", [False, True])
@@ -71,11 +76,11 @@ def test_nothing_that_a_file_names_is_called(tmp_path):
         Call(Name("builtins", "eval"), (f"open({str(mark)!r}, 'w')",)),
         Call(Name("builtins", "exec"), (f"open({str(mark)!r}, 'w')",)),
         Call(Name("pathlib", "Path.touch"), (str(mark),)),
-        Call(Name("torch._utils", "_rebuild_tensor_v2"), (Call(Name("os", "system"), (f"touch {mark}",)), 0, (1,), (1,))),
+        Call(REBUILD, (Call(Name("os", "system"), (f"touch {mark}",)), 0, (1,), (1,))),
         Call(Name("torch._tensor", "_rebuild_from_type_v2"), (Name("os", "system"), 1, (f"touch {mark}",), {})),
         New(Name("subprocess", "Popen"), {"args": ["touch", str(mark)]}),
         Persistent(("storage", Name("os", "system"), "0", "cpu", 3)),
-        Call(Name("torch._utils", "_rebuild_tensor_v2"), (), None),
+        Call(REBUILD),
     ]  # fmt: skip
     for item in hostile[:-1]:
         assert amax({"model": STATE, "extra": item}) == {"c.input_quantizer": 2.0}
@@ -91,7 +96,7 @@ def test_nothing_that_a_file_names_is_called(tmp_path):
 def test_functions_of_the_reader_cannot_be_changed_by_a_file():
     file = File({"model": STATE})
     attributes = b"N" + file.dump({"__defaults__": (1,), "function": 3}) + b"\x86"
-    prefix = file.dump(Name("torch._utils", "_rebuild_tensor_v2")) + attributes + b"b0"
+    prefix = file.dump(REBUILD) + attributes + b"b0"
     assert {item.name for item in read_table(file.archive(prefix), "f")} == {"c.input_quantizer"}
     assert amax(STATE) == {"c.input_quantizer": 2.0}
 
