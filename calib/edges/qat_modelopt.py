@@ -17,7 +17,7 @@ from calib.core.formats.quantizers import bare_name
 from calib.errors import MissingLibraryError, ModelError, StatisticsError
 from calib.types.rangetable import RangeTable
 
-EXTRA = 'pip install "calib-workbench[modelopt]"'
+EXTRA = 'pip install "calib-workbench[qat,modelopt]"'
 INPUT, WEIGHT = ".input_quantizer", ".weight_quantizer"
 DECONVOLUTIONS = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 SETTINGS = ("_disabled", "_num_bits", "_unsigned", "_block_sizes", "_dynamic", "_bias")
