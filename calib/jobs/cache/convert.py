@@ -145,8 +145,10 @@ class _Source:
         """Bring names into the target's terms; also what could not be, and what no quantizer needs."""
         if self.model is None or self.network is None or self.modules is None:
             return self.table, (), ()
-        matches = match_weights(self.table, self.model, self.network, self.modules)
-        table = self.table.remarked(*weight_remarks(self.table, matches))
+        table = self.table
+        if self.stripped is None:  # else they are the file's own
+            matches = match_weights(table, self.model, self.network, self.modules)
+            table = table.remarked(*weight_remarks(table, matches))
         if table.naming == "tensor":
             table = named_weights(table, self.modules)
         if self.naming == table.naming:
