@@ -161,6 +161,8 @@ class GridReader:
         bits = self._floats(node.input[3]) if len(node.input) > 3 else None
         if zero is None or bits is None or bits.size != 1 or not 1 <= float(bits.reshape(())) <= 32:
             return None
+        if attribute(node, "rounding_mode", b"ROUND").upper() not in {b"ROUND", b"HALF_EVEN"}:
+            return Grid(scale, np.zeros(scale.shape), 0.0, 0.0, "other")
         options = {item.name: item.i for item in node.attribute}
         signed, narrow = options.get("signed", 1), options.get("narrow", 0)
         levels = 2.0 ** float(bits.reshape(()))

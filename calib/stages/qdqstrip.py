@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -85,7 +86,7 @@ class _Stripper:
     replaced: dict[str, str] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
-    floats: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    floats: dict[str, NDArray[Any]] = field(default_factory=dict)
     quantized: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     biases: list[str] = field(default_factory=list)
@@ -141,6 +142,7 @@ class _Stripper:
         found = None if integers is None or item.grid is None else dequantized(integers, item.grid, item.axis)
         if found is None:
             raise self.error(f"tensor {item.name!r}", "stored integers whose scale cannot be read or does not fit")
+        found = found.astype(self.float_type(item))
         bias = item.grid is not None and item.grid.kind == "INT32"
         known, name = self.floats.get(item.name), item.name
         taken = name not in self.stored.initializers if known is None else not np.array_equal(known, found)
@@ -151,6 +153,14 @@ class _Stripper:
         (self.biases if bias else self.restored).append(name)
         if not bias:
             self.quantized.append(name)
+
+    def float_type(self, item: Quantizer) -> np.dtype[Any]:
+        """Tell the float type of what a DQ makes: its scale's."""
+        name = self.model.graph.node[item.restore].input[1]
+        if name in self.stored.initializers:
+            return np.dtype(helper.tensor_dtype_to_np_dtype(self.stored.initializers[name].data_type))
+        value = self.stored.value(name)
+        return np.dtype(np.float32) if value is None else value.dtype
 
     def free(self, wanted: str) -> str:
         name, count = wanted, 1

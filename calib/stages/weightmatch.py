@@ -72,7 +72,20 @@ def match_weights(
                 likeness = _likeness(value, exported, node, ranges, norms)
                 bias = _bias_agrees(name, node, likeness, table.parameters, stored)
                 found.append(WeightMatch(name, weight, likeness, bias))
-    return tuple(found)
+    return (*found, *_other_vectors(table, stored))
+
+
+def _other_vectors(table: RangeTable, stored: StoredValues) -> Iterator[WeightMatch]:
+    """Find biases and parts of batch normalisations that the network keeps under the file's name, with other values."""
+    for name, value in table.parameters.items():
+        exported = stored.value(name) if value.ndim == 1 and name in stored.initializers else None
+        if exported is not None and exported.shape == value.shape and not _near(value, exported):
+            yield WeightMatch(name, name, Likeness("same", 0.0), bias=False)
+
+
+def _near(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    span = max(float(np.abs(first).max(initial=0.0)), 1e-6)
+    return bool(np.abs(first - second).max(initial=0.0) <= BIAS_CLOSE * span)
 
 
 def layers_of(name: str, modules: ModuleMap) -> dict[str, Node]:
@@ -191,10 +204,7 @@ def _bias_agrees(
         return None
     bias: Matrix | float = 0.0 if own is None else np.asarray(own, np.float64)
     wanted = np.asarray(bias if folded is None else folded.bias(bias, likeness.epsilon))
-    if wanted.shape != exported.shape:
-        return False
-    span = max(float(np.abs(wanted).max(initial=0.0)), 1e-6)
-    return bool(np.abs(wanted - exported).max(initial=0.0) <= BIAS_CLOSE * span)
+    return wanted.shape == exported.shape and _near(wanted, exported)
 
 
 def weight_remarks(table: RangeTable, matches: tuple[WeightMatch, ...]) -> Iterator[Remark]:
@@ -233,7 +243,7 @@ def _differences(matches: tuple[WeightMatch, ...]) -> Iterator[Remark]:
         "export the network again from this checkpoint",
         "scaled": "differ from the network's by a factor a channel that no batch normalisation of the file explains: "
         "the network was exported from another state, or equalized",
-        "bias": "agree with the network's, but its biases do not: its batch normalisations are from another state",
+        "bias": "have other biases or batch normalisations than the network's, which is from another state",
     }
     for code, found in groups.items():
         if found:

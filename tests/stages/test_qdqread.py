@@ -264,3 +264,11 @@ def test_operators_on_integers_are_named(op_type):
     made = model([helper.make_node(op_type, ["x", "x", "x"], ["y"])], {"x": (1, 3)}, [])
     with pytest.raises(FormatError, match=op_type):
         read_qdq(made, "m")
+
+
+def test_a_quantizer_that_rounds_down_has_no_int8_range():
+    made = qonnx_model()
+    for item in made.graph.node[0].attribute:
+        if item.name == "rounding_mode":
+            item.s = b"FLOOR"
+    assert codes(made) == {"not_int8": ("x",)}

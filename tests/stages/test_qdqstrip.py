@@ -242,3 +242,16 @@ def test_a_relu_that_a_zero_point_had_replaced_is_put_back_for_its_readers_alone
     for ours, theirs in zip(run(found.model, feed), run(made, feed), strict=True):
         assert np.abs(ours - theirs).max() <= 4 * scale * np.abs(stored_values["v"]).sum()
     assert bool(found.activated) == (zero == -128)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_stored_integers_come_out_in_the_float_type_of_their_scale(kind):
+    scale = helper.make_tensor("s", kind, [4], [0.5, 0.25, 0.125, 1.0])
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["wd"], "wD", axis=0), node("Conv", "x,wd", "y")]
+    integers = np.arange(-6, 6, dtype=np.int8).reshape(4, 3, 1, 1)
+    made = model(nodes, {"x": (1, 3, 4, 4)}, ["y"], {"w": integers}, opset=21, elem_type=kind)
+    made.graph.initializer.append(scale)
+    (found,) = strip_qdq(made).model.graph.initializer
+    assert (found.name, found.data_type) == ("w", kind)
+    values = np.asarray(numpy_helper.to_array(found), np.float32).ravel()
+    np.testing.assert_array_equal(values, integers.ravel() * np.repeat([0.5, 0.25, 0.125, 1.0], 3))

@@ -116,6 +116,14 @@ def test_batch_normalisations_of_another_state_are_noticed():
     assert "weights_bias" in {item.code for item in weight_remarks(table, found) if item.blocks}
 
 
+def test_biases_and_kept_normalisations_of_another_state_are_noticed_by_name():
+    changed = STATE | {"deep.bias": STATE["deep.bias"] + 0.5}
+    table, found = matched(STATE, folded(changed))
+    (first, *_) = weight_remarks(table, found)
+    assert (first.code, first.blocks) == ("weights_bias", True)
+    assert "deep.bias" in first.names
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_half_precision_on_either_side_is_no_difference(dtype):
     half = {key: value.astype(np.float16).astype(np.float32) for key, value in STATE.items()}

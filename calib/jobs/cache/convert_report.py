@@ -57,6 +57,10 @@ def _stripped_line(stripped: Stripped) -> str:
 
 def _weight_notes(table: RangeTable, to: str, quantized: QdqResult | None) -> Iterator[str]:
     if quantized is not None:
+        alone = [item.name for item in table.weights if item.follows_weight is None]
+        if alone:
+            text = "the file does not hold these weights; their ranges were computed from the network's"
+            yield f"{len(alone)} ranges of weights were not taken: {text}: {listed(alone)}"
         clipped = clipped_weights(table)
         if quantized.given_weights:
             yield f"{len(quantized.given_weights)} weights kept the ranges that {table.source} states"
