@@ -37,9 +37,9 @@ def quantizers() -> dict:
 @pytest.fixture(scope="module", params=["x86", "xnnpack"])
 def converted(request):
     """A network that torchao quantized, as a module and as an ONNX model."""
+    quantizer, batches = quantizers()[request.param], images()
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    quantizer, batches = quantizers()[request.param], images()
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
         prepared = prepare_pt2e(torch.export.export(network(), (batches[0],)).module(), quantizer)
         for item in batches:
