@@ -89,6 +89,9 @@ def convert(
     trt_version: VersionOption = None,
     algorithm: AlgorithmOption = None,
     partial: PartialFlag = False,
+    as_trained: Annotated[
+        bool, typer.Option("--as-trained", help="Quantize exactly the layers that the state dict or Q/DQ file does.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert ranges to another format; with --model and an .onnx output, to Q/DQ for TensorRT 11."""
@@ -96,7 +99,7 @@ def convert(
     from calib.jobs.cache.convert import convert as run
     from calib.jobs.cache.convert_report import as_text, document_of
 
-    request = ConvertRequest(file, output, to, model, parse_target(target), trt_version, algorithm, partial)
+    request = ConvertRequest(file, output, to, model, parse_target(target), trt_version, algorithm, partial, as_trained)
     result = run(request)
     emit(document_of(result), as_json=as_json, text=as_text(result))
 

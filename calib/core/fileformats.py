@@ -21,32 +21,37 @@ class ForeignFormat:
     key: str = ""
 
 
-MAGIC: tuple[tuple[int, bytes, ForeignFormat], ...] = tuple(
-    (offset, magic, ForeignFormat(what, remedy))
-    for offset, magic, what, remedy in (
-        (0, b"ptrt", "a TensorRT engine", CALIBRATE),
-        (0, b"ftrt", "a TensorRT engine", CALIBRATE),
-        (0, b"\x93NUMPY", "a NumPy array", CALIBRATE),
-        (0, b"\x89HDF", "an HDF5 file", CALIBRATE),
-        (0, b"\x1f\x8b", "a gzip archive", UNPACK),
-        (4, b"1AY&SY", "a bzip2 archive", UNPACK),
-        (0, b"\xfd7zXZ\0", "an xz archive", UNPACK),
-        (0, b"\x28\xb5\x2f\xfd", "a zstd archive", UNPACK),
-        (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
-        (0, b"Rar!\x1a\x07", "a rar archive", UNPACK),
-        (257, b"ustar", "a tar archive", UNPACK),
-        (0, b"%PDF", "a PDF document", CALIBRATE),
-        (0, b"\x80\x02", "a Python pickle", CALIBRATE),
-        (0, b"\x80\x04", "a Python pickle", CALIBRATE),
-        (4, b"ORTM", "an ONNX Runtime .ort model", CALIBRATE),
-        (4, b"TFL3", "a TensorFlow Lite model", CALIBRATE),
-        (0, b"version https://git-lfs", "a git-lfs pointer", "run `git lfs pull`, which fetches the file itself"),
-        (0, b"\xff\xfe\0\0", "UTF-32 text", RESAVE),
-        (0, b"\0\0\xfe\xff", "UTF-32 text", RESAVE),
-        (0, b"\xff\xfe", "UTF-16 text", RESAVE),
-        (0, b"\xfe\xff", "UTF-16 text", RESAVE),
-        (0, b"\xef\xbb\xbf", "text with a byte order mark, whose header TensorRT does not recognise", RESAVE),
-    )
+LEGACY_TORCH = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+"""How torch.save began before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c."""
+MAGIC: tuple[tuple[int, bytes, ForeignFormat], ...] = (
+    (0, LEGACY_TORCH, ForeignFormat("a PyTorch checkpoint of before version 1.6", CONVERT, "amax-torch")),
+    *(
+        (offset, magic, ForeignFormat(what, remedy))
+        for offset, magic, what, remedy in (
+            (0, b"ptrt", "a TensorRT engine", CALIBRATE),
+            (0, b"ftrt", "a TensorRT engine", CALIBRATE),
+            (0, b"\x93NUMPY", "a NumPy array", CALIBRATE),
+            (0, b"\x89HDF", "an HDF5 file", CALIBRATE),
+            (0, b"\x1f\x8b", "a gzip archive", UNPACK),
+            (4, b"1AY&SY", "a bzip2 archive", UNPACK),
+            (0, b"\xfd7zXZ\0", "an xz archive", UNPACK),
+            (0, b"\x28\xb5\x2f\xfd", "a zstd archive", UNPACK),
+            (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
+            (0, b"Rar!\x1a\x07", "a rar archive", UNPACK),
+            (257, b"ustar", "a tar archive", UNPACK),
+            (0, b"%PDF", "a PDF document", CALIBRATE),
+            (0, b"\x80\x02", "a Python pickle", CALIBRATE),
+            (0, b"\x80\x04", "a Python pickle", CALIBRATE),
+            (4, b"ORTM", "an ONNX Runtime .ort model", CALIBRATE),
+            (4, b"TFL3", "a TensorFlow Lite model", CALIBRATE),
+            (0, b"version https://git-lfs", "a git-lfs pointer", "run `git lfs pull`, which fetches the file itself"),
+            (0, b"\xff\xfe\0\0", "UTF-32 text", RESAVE),
+            (0, b"\0\0\xfe\xff", "UTF-32 text", RESAVE),
+            (0, b"\xff\xfe", "UTF-16 text", RESAVE),
+            (0, b"\xfe\xff", "UTF-16 text", RESAVE),
+            (0, b"\xef\xbb\xbf", "text with a byte order mark, whose header TensorRT does not recognise", RESAVE),
+        )
+    ),
 )
 """What files start with: offset, bytes, and what they mean."""
 WIDE = (("utf-16-le", "UTF-16 text"), ("utf-16-be", "UTF-16 text"), ("utf-32-le", "UTF-32 text"))

@@ -1,26 +1,37 @@
 """Modules of a PyTorch network and tensors of its ONNX export: which is which.
 
 The rule. A compute node (Conv, ConvTranspose, Gemm, MatMul) belongs to module ``M`` if its weight is the initialiser
-``M.weight``; else, as the weight of a folded batch normalisation has lost its name, if the exporter's node name spells
-the path: ``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``. Other nodes go by their path alone. The range of
-``M.input_quantizer`` is that of the first activation its node reads, ``M.output_quantizer`` that of what it makes,
-``M.weight_quantizer`` that of its weight. Prefixes ``module.`` and ``model.`` may be missing on either side.
+``M.weight``; else, as the weight of a folded batch normalisation has lost its name, by the path the exporter left: in
+the node's name (``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``), or in the scopes of its metadata. Other nodes
+go by their path alone.
+
+``M.input_quantizer`` is the first activation its node reads, ``M.input1_quantizer`` the second, ``M.output_quantizer``
+what it makes, ``M.weight_quantizer`` its weight, ``M.residual_quantizer`` the shortcut of the addition in ``M``. What
+wrappers add to names may be missing on either side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
 
+from calib.core.formats.quantizers import bare_name
 from calib.core.formats.statedict import split_quantizer
 from calib.core.graph import Network, Node
 from calib.core.graph.stored import StoredValues
-from calib.core.roles import COMPUTE, is_standard
+from calib.core.roles import COMPUTE, find_roles, is_standard
 from calib.types.rangetable import RangeTable, Remark, TensorRange, WeightRange
 
-PREFIXES = ("module.", "model.", "_orig_mod.")
+PREFIX = "model."
+"""What a wrapper of one's own adds most often."""
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Metadata of a node in which torch.onnx leaves the path of its module."""
+OPERAND = re.compile(r"input(?P<slot>[0-9])?_quantizer")
+RESIDUAL = "residual"
 
 
 @dataclass(frozen=True)
@@ -31,42 +42,46 @@ class ModuleMap:
         nodes: every node of a module, in network order; a module that is used twice has two.
         floats: the activations.
         weights: name of the weight's initialiser by node index.
+        shortcuts: input slot of the shortcut by index of a residual addition.
     """
 
     nodes: dict[str, list[Node]]
     floats: frozenset[str]
     weights: dict[int, str]
+    shortcuts: Mapping[int, int]
 
     def find(self, module: str) -> list[Node]:
         """Find a module's nodes; prefixes of wrappers are tried on either side."""
-        bare = _bare(module)
-        candidates = (module, bare, *(f"{prefix}{bare}" for prefix in PREFIXES))
+        bare = bare_name(module)
+        candidates = (module, bare, bare.removeprefix(PREFIX), f"{PREFIX}{bare}")
         return next((self.nodes[name] for name in candidates if name in self.nodes), [])
 
     def tensors(self, module: str, quantizer: str) -> tuple[str, ...]:
         """Name the tensors that a module's quantizer works on; empty where that cannot be told."""
         nodes = self.find(module)
-        if quantizer == "input_quantizer":
-            reads = [self.read_by(node) for node in _heads(nodes, self.weights)]
+        operand = OPERAND.fullmatch(quantizer)
+        if operand is not None:
+            reads = [self.read_by(node, int(operand["slot"] or 0)) for node in _heads(nodes, self.weights)]
             return tuple(dict.fromkeys(filter(None, reads)))
         if quantizer == "output_quantizer" and nodes:
             return tuple(name for name in nodes[-1].outputs[:1] if name in self.floats)
+        if RESIDUAL in quantizer:
+            return tuple(node.inputs[self.shortcuts[node.index]] for node in nodes if node.index in self.shortcuts)
         return ()
 
-    def read_by(self, node: Node) -> str:
-        """Name the first activation that a node reads, or nothing."""
-        return next((name for name in node.inputs if name in self.floats), "")
+    def read_by(self, node: Node, slot: int = 0) -> str:
+        """Name the first activation that a node reads, or the one at ``slot`` among them, or nothing."""
+        read = [name for name in node.inputs if name in self.floats]
+        return read[slot] if slot < len(read) else ""
+
+    def module_of(self, node: int) -> str:
+        """Name the module of a node, or nothing."""
+        return next((name for name, nodes in self.nodes.items() if any(item.index == node for item in nodes)), "")
 
 
 def _heads(nodes: list[Node], weights: dict[int, str]) -> list[Node]:
     """The nodes that read a module's input: each with a weight, else the first."""
     return [node for node in nodes if node.index in weights] or nodes[:1]
-
-
-def _bare(module: str) -> str:
-    for prefix in PREFIXES:
-        module = module.removeprefix(prefix)
-    return module
 
 
 def map_modules(model: onnx.ModelProto, network: Network) -> ModuleMap:
@@ -80,10 +95,12 @@ def map_modules(model: onnx.ModelProto, network: Network) -> ModuleMap:
         computes = is_standard(node, *COMPUTE) and bool(root)
         if computes:
             weights[index] = root
-        module = root.removesuffix(".weight") if computes and root.endswith(".weight") else path_of(node.name)
+        named = computes and root.endswith(".weight")
+        module = root.removesuffix(".weight") if named else path_of(node.name) or scope_of(model.graph.node[index])
         if module:
             found.setdefault(module, []).append(node)
-    return ModuleMap(found, frozenset(item.name for item in network.activations), weights)
+    shortcuts = {item.node: item.shortcut for item in find_roles(network).additions.values() if not item.reason}
+    return ModuleMap(found, frozenset(item.name for item in network.activations), weights, shortcuts)
 
 
 def path_of(name: str) -> str:
@@ -97,6 +114,17 @@ def path_of(name: str) -> str:
         else:
             scopes.append(scope)
     return ".".join(scopes)
+
+
+def scope_of(node: onnx.NodeProto) -> str:
+    """Read the module path out of a node's metadata: ``['', 'stem', 'stem.0', 'conv2d']`` is ``stem.0``."""
+    text = next((item.value for item in node.metadata_props if item.key == SCOPES), "")
+    try:
+        scopes = ast.literal_eval(text) if text else []
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    paths = scopes[:-1] if isinstance(scopes, list) else []
+    return paths[-1] if paths and isinstance(paths[-1], str) else ""
 
 
 def to_tensors(table: RangeTable, modules: ModuleMap) -> tuple[RangeTable, tuple[str, ...]]:

@@ -158,9 +158,13 @@ def given_amax(observed: NDArray[np.float64], given: WeightRange) -> NDArray[np.
         amax, shape of ``observed``; ``observed`` itself where the shapes differ or the given weight is not known.
     """
     before = given.observed
-    if before is None or before.shape != observed.shape or given.scales.shape != observed.shape:
+    if before is None or before.shape != given.scales.shape or not before.size:
         return observed
     amax = np.asarray(given.scales * QUANT_MAX)
+    if not observed.ndim:  # one scale where the other file has one a channel: the largest, as it was trained
+        before, amax = before.max(), amax.max()
+    if before.shape != observed.shape:
+        return observed
     alive = before > 0
     folded = np.where(alive, observed * amax / np.where(alive, before, 1.0), observed)
     return np.asarray(np.where(before == observed, amax, folded))

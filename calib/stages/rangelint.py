@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from calib.core.cachelook import IMPLAUSIBLE, MINUTE, Fingerprint, input_fingerprint
@@ -63,6 +63,15 @@ class LintReport:
         """Whether the file must not be used as it is."""
         return any(item.severity == "error" for item in self.findings)
 
+    def joined(self, findings: Iterable[Finding]) -> LintReport:
+        """Add findings of another check, errors first."""
+        return replace(self, findings=_ranked((*self.findings, *findings)))
+
+
+def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    rank = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted(findings, key=lambda item: rank[item.severity]))
+
 
 def lint_table(
     table: RangeTable,
@@ -91,9 +100,7 @@ def lint_table(
         *_name_findings(table),
         *(_coverage_findings(cover(table, network), network) if network and table.naming == "tensor" else ()),
     ]
-    rank = {"error": 0, "warning": 1, "note": 2}
-    ranked = tuple(sorted(found, key=lambda item: rank[item.severity]))
-    return LintReport(tuple((item, input_fingerprint(item.amax)) for item in inputs), ranked)
+    return LintReport(tuple((item, input_fingerprint(item.amax)) for item in inputs), _ranked(found))
 
 
 def _remark_findings(table: RangeTable) -> Iterator[Finding]:

@@ -16,7 +16,10 @@ SCALE_STEPS: Mapping[str, tuple[float, float]] = {
     "float32": (2.0**-23, 2.0**-63), "bfloat16": (2.0**-7, 2.0**-63), "float16": (2.0**-10, 2.0**-24),
 }  # fmt: skip
 """Types that scales are stored in: relative precision, and the floor below which they do not fall."""
-SINGULAR: Mapping[str, str] = {"are": "is", "have": "has", "occur": "occurs", "hold": "holds"}
+SINGULAR: Mapping[str, str] = {
+    "are": "is", "differ": "differs", "do": "does", "have": "has", "hold": "holds", "occur": "occurs",
+    "quantize": "quantizes", "subtract": "subtracts", "take": "takes", "use": "uses",
+}  # fmt: skip
 """Verbs that remarks begin with, of many tensors and of one."""
 
 Naming = Literal["tensor", "module"]
@@ -125,6 +128,8 @@ class RangeTable:
         order: what the order of ``ranges`` tells.
         metadata: what else the file says: header, algorithm, producer.
         remarks: what the reader noticed.
+        parameters: weights, biases and batch normalisations that stand beside the ranges, float arrays by name; empty
+            where the format has none.
     """
 
     ranges: Mapping[str, TensorRange]
@@ -135,6 +140,7 @@ class RangeTable:
     order: Order = "unknown"
     metadata: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
+    parameters: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False)
 
     def __iter__(self) -> Iterator[TensorRange]:
         """List the ranges in file order."""

@@ -59,6 +59,7 @@ def test_unsigned_and_shifted_pairs_are_read_as_the_symmetric_range_that_holds_t
         (remark,) = table.remarks
         assert (remark.code, remark.names, remark.blocks) == ("asymmetric", ("x",), True)
         assert "TensorRT rejects" in remark.text
+        assert f"{np.log2(table.ranges['x'].amax / 127 / 0.5):.2f} bits coarser" in remark.text
 
 
 def test_what_is_no_int8_per_tensor_scale_is_remarked_on():
@@ -94,7 +95,8 @@ def test_weights_stored_as_int8_and_int32_biases():
     made.graph.initializer.append(numpy_helper.from_array(np.ones((4, 3, 1, 1), np.int8), "w8"))
     made.graph.initializer.append(numpy_helper.from_array(np.zeros(4, np.int32), "b"))
     found = read_qdq(made, "m")
-    assert [(item.name, item.follows_weight) for item in found.weights] == [("w8", None)]
+    assert [(item.name, item.follows_weight) for item in found.weights] == [("w8", False)]
+    np.testing.assert_array_equal(found.parameters["w8"][:, 0, 0, 0], np.float32(found.weights[0].scales))
     assert [(item.code, item.names, item.blocks) for item in found.remarks] == [("int32_bias", ("b",), False)]
 
 
@@ -113,7 +115,8 @@ def test_brevitas_clips_between_q_and_dq():
     del made.graph.node[:]
     made.graph.node.extend(nodes)
     found = read_qdq(made, "m")
-    assert ({item.name: item.scale for item in found}, found.remarks) == ({"x": SCALE}, ())
+    assert {item.name: item.scale for item in found} == {"x": SCALE}
+    assert [(item.code, item.names, item.blocks) for item in found.remarks] == [("narrow_range", ("x",), False)]
     assert [(item.name, item.axis, item.follows_weight) for item in found.weights] == [("w", 0, True)]
 
 
@@ -180,3 +183,92 @@ def test_a_float_model_is_no_source_of_ranges():
     made = model([node("Relu", "x", "y")], {"x": (1, 3)}, ["y"])
     with pytest.raises(FormatError, match="--model"):
         read_qdq(made, "m")
+
+
+def test_unsigned_integers_around_128_are_the_same_values_in_int8():
+    found = read_qdq(qdq_model(SCALE, 128, dtype=np.uint8), "m")
+    assert found.ranges["x"].scale == SCALE
+    assert [(item.code, item.blocks) for item in found.remarks] == [("exact_unsigned", False)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_a_zero_point_that_is_stored_as_a_float_is_that_of_int8(dtype):
+    assert read_qdq(qdq_model(SCALE, 0, dtype=dtype), "m").ranges["x"].scale == SCALE
+    assert codes(qdq_model(SCALE, 0.5, dtype=dtype)) == {"unreadable_scale": ("x",)}
+
+
+def test_tensorrts_own_operators_need_no_zero_point():
+    made = qdq_model(SCALE)
+    for item in made.graph.node[:2]:
+        item.op_type, item.domain = f"TRT_INT8{item.op_type}", "trt"
+        del item.input[2:]
+    assert read_qdq(made, "m").ranges["x"].scale == SCALE
+
+
+def test_fewer_bits_by_a_clip_are_told_and_their_range_is_read():
+    made = with_clip(qdq_model(SCALE), -8, 7)
+    found = read_qdq(made, "m")
+    assert found.ranges["x"].amax == pytest.approx(8 * SCALE)
+    assert [(item.code, item.names, item.blocks) for item in found.remarks] == [("narrow_bits", ("x",), True)]
+
+
+def with_clip(made: onnx.ModelProto, low: int, high: int) -> onnx.ModelProto:
+    """Put a Clip between the Q and the DQ of the activation."""
+    for name, value in (("low", low), ("high", high)):
+        made.graph.initializer.append(numpy_helper.from_array(np.asarray(value, np.int8), name))
+    made.graph.node.insert(1, helper.make_node("Clip", ["xq", "low", "high"], ["xc"], "clip"))
+    made.graph.node[2].input[0] = "xc"
+    return made
+
+
+@pytest.mark.parametrize(
+    ("bits", "signed", "narrow", "amax", "code"),
+    [(8, 1, 0, 127, None), (8, 1, 1, 127, "narrow_range"), (8, 0, 0, 255, "asymmetric"), (4, 1, 0, 8, "narrow_bits")],
+)
+def test_quant_nodes_of_qonnx_are_read(bits, signed, narrow, amax, code):
+    found = read_qdq(qonnx_model(bits, signed, narrow), "m")
+    assert found.ranges["x"].amax == pytest.approx(amax * SCALE)
+    assert found.ranges["x"].scale == (SCALE if amax == 127 else None)
+    assert [item.code for item in found.remarks] == ([code] if code else [])
+    (one,) = found.weights
+    assert (one.axis, one.scales.shape, one.rank) == (0, (4,), 4)
+
+
+def qonnx_model(bits: int = 8, signed: int = 1, narrow: int = 0, op_type: str = "Quant") -> onnx.ModelProto:
+    """A convolution whose input and weight one node each quantizes."""
+    value = weight(4, 3, 1, 1)
+    stored = {
+        "s": np.float32(SCALE), "zero": np.float32(0), "bits": np.float32(bits), "eight": np.float32(8), "w": value,
+        "ws": np.asarray(np.abs(value).max((1, 2, 3), keepdims=True) / 127, np.float32),
+    }  # fmt: skip
+    domain = {"domain": "qonnx.custom_op.general", "rounding_mode": "ROUND"}
+    nodes = [
+        helper.make_node(op_type, ["x", "s", "zero", "bits"], ["xd"], "xQ", signed=signed, narrow=narrow, **domain),
+        helper.make_node("Quant", ["w", "ws", "zero", "eight"], ["wd"], "wQ", signed=1, narrow=1, **domain),
+        node("Conv", "xd,wd", "y"),
+    ]
+    made = model(nodes, {"x": (1, 3, 8, 8)}, [], stored, opsets=[helper.make_opsetid("qonnx.custom_op.general", 2)])
+    made.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 8, 8]))
+    return made
+
+
+def test_bipolar_and_float_quantizers_of_qonnx_carry_no_int8_range():
+    for op_type in ("BipolarQuant", "FloatQuant"):
+        found = read_qdq(qonnx_model(op_type=op_type), "m")
+        assert not found.ranges
+        assert [(item.code, item.names) for item in found.remarks] == [("not_int8", ("x",))]
+
+
+@pytest.mark.parametrize("op_type", ["QLinearConv", "ConvInteger", "DynamicQuantizeLinear"])
+def test_operators_on_integers_are_named(op_type):
+    made = model([helper.make_node(op_type, ["x", "x", "x"], ["y"])], {"x": (1, 3)}, [])
+    with pytest.raises(FormatError, match=op_type):
+        read_qdq(made, "m")
+
+
+def test_a_quantizer_that_rounds_down_has_no_int8_range():
+    made = qonnx_model()
+    for item in made.graph.node[0].attribute:
+        if item.name == "rounding_mode":
+            item.s = b"FLOOR"
+    assert codes(made) == {"not_int8": ("x",)}

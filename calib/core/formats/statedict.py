@@ -2,18 +2,20 @@
 
 pytorch-quantization writes ``conv._input_quantizer._amax``, ModelOpt ``conv.input_quantizer._amax``; a scalar per
 tensor, ``(K, 1, 1, 1)`` per channel of a weight. The weights themselves stand beside them as ``MODULE.weight``.
+Learned ranges of pytorch-quantization are ``….clip.clip_value_min`` and ``clip_value_max``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.formats.arrays import read_npz, read_safetensors, write_npz, write_safetensors
+from calib.core.formats.quantizers import Settings, bare_name, foreign_fields, kept_by, settings_remarks
 from calib.core.formats.text import malformed, require_unicode_names
 from calib.core.quantization import weight_amax
 from calib.errors import FormatError, StatisticsError
@@ -21,14 +23,21 @@ from calib.types.rangetable import LEVELS, RangeTable, Remark, TensorRange, Weig
 
 NPZ, SAFETENSORS, TORCH = "amax-npz", "amax-safetensors", "amax-torch"
 SUFFIX = "._amax"
+CLIP_MIN, CLIP_MAX = ".clip.clip_value_min", ".clip.clip_value_max"
 QUANTIZER = re.compile(r"(?:(?P<module>.+)\.)?_?(?P<quantizer>[A-Za-z0-9_]*?quantizer)\Z")
 """A quantizer's path in the state dict: the module and what of it is quantized."""
-PRE_SCALE = "._pre_quant_scale"
+PARAMETERS = (".weight", ".bias", ".running_mean", ".running_var")
+"""Endings of what a network's weights are compared with."""
+OTHERS: Mapping[str, str] = {
+    ".activation_post_process.scale": "fake quantization of torch.ao; export the network as Q/DQ ONNX and pass that",
+    ".weight_fake_quant.scale": "fake quantization of torch.ao; export the network as Q/DQ ONNX and pass that",
+    "_impl.value": "quantizers of Brevitas; export the network with export_onnx_qcdq and pass that",
+}
 
 
 def wanted(name: str) -> bool:
-    """Whether a key of a state dict matters here: ranges, and weights to compare theirs with."""
-    return name.endswith((SUFFIX, PRE_SCALE, ".weight")) or name in {"weight", "_amax"}
+    """Whether a key of a state dict matters here: ranges, quantizers' other fields, weights to compare with."""
+    return name.endswith((SUFFIX, *PARAMETERS)) or "quantizer" in name or name in {"weight", "_amax"}
 
 
 def split_quantizer(key: str) -> tuple[str, str] | None:
@@ -47,36 +56,64 @@ def read(data: bytes, place: str, kind: str) -> RangeTable:
     return table_of(reader(data, place, wanted), kind, place)
 
 
-def table_of(state: Mapping[str, NDArray[Any]], kind: str, place: str) -> RangeTable:
+def table_of(state: Mapping[str, NDArray[Any]], kind: str, place: str, settings: Settings | None = None) -> RangeTable:
     """Make the table of a state dict.
 
     Args:
         state: arrays by key; keys that do not matter may be there.
         kind: key of the format.
         place: the file.
+        settings: attributes of quantizers, where the file states them: those it disables, or that are not INT8, have
+            no range in the answer.
 
     Raises:
         FormatError: no ``_amax`` key, or one that holds no numbers.
     """
-    ranges: dict[str, TensorRange] = {}
-    weights: list[WeightRange] = []
-    per_channel: list[str] = []
+    settings = {bare_name(name): setting for name, setting in (settings or {}).items()}
+    stated = _stated(state, place)
+    if not stated:
+        raise _none(state, place)
+    kept = {name: amax for name, amax in stated.items() if kept_by(settings.get(bare_name(name)))}
+    weights = tuple(_weight(name, amax, state) for name, amax in kept.items() if name.endswith("weight_quantizer"))
+    activations = {name: amax for name, amax in kept.items() if not name.endswith("weight_quantizer")}
+    ranges = {name: TensorRange(name, float(amax.max(initial=0.0))) for name, amax in activations.items()}
+    wide = tuple(name for name, amax in activations.items() if amax.size > 1)
+    text = "have a range per channel; TensorRT takes one a tensor, the largest"
+    remarks = [Remark("per_channel_activation", wide, text, blocks=True)] if wide else []
+    remarks += [*_learned(state), *foreign_fields(state)]
+    remarks += settings_remarks(settings, {bare_name(name) for name in stated})
+    parameters = {key: value for key, value in state.items() if key.endswith(PARAMETERS) and "quantizer" not in key}
+    return RangeTable(ranges, kind, place, weights, naming="module", remarks=tuple(remarks), parameters=parameters)
+
+
+def _stated(state: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[np.float64]]:
+    """Gather amax by quantizer: as stated, or the larger end of a learned range."""
+    found: dict[str, NDArray[np.float64]] = {}
     for key, value in state.items():
-        if not key.endswith(SUFFIX):
-            continue
-        name, amax = key.removesuffix(SUFFIX), _numbers(value, f"{place}: {key}")
-        if name.endswith("weight_quantizer"):
-            weights.append(_weight(name, amax, state))
-        elif amax.size == 1:
-            ranges[name] = TensorRange(name, float(amax.reshape(())))
-        else:
-            per_channel.append(name)
-            ranges[name] = TensorRange(name, float(amax.max(initial=0.0)))
-    if not ranges and not weights:
-        remedy = "pass the state dict of the quantized network, after calibration"
-        raise malformed(place, "keys that end in ._amax (pytorch-quantization, ModelOpt)", "none", remedy)
-    remarks = tuple(_remarks(state, per_channel))
-    return RangeTable(ranges, kind, place, tuple(weights), naming="module", remarks=remarks)
+        if key.endswith((SUFFIX, CLIP_MAX)):
+            ending = SUFFIX if key.endswith(SUFFIX) else CLIP_MAX
+            amax = _numbers(value, f"{place}: {key}")
+            low = state.get(f"{key.removesuffix(ending)}{CLIP_MIN}") if ending == CLIP_MAX else None
+            name = key.removesuffix(ending)
+            found[name] = amax if low is None else np.maximum(np.abs(amax), np.abs(_numbers(low, f"{place}: {name}")))
+    return found
+
+
+def _none(state: Mapping[str, NDArray[Any]], place: str) -> FormatError:
+    foreign = (what for ending, what in OTHERS.items() if any(key.endswith(ending) for key in state))
+    remedy = next(foreign, "pass the state dict of the quantized network, after calibration")
+    return malformed(place, "keys that end in ._amax (pytorch-quantization, ModelOpt)", "none", remedy)
+
+
+def _learned(state: Mapping[str, NDArray[Any]]) -> list[Remark]:
+    """Remark on learned ranges whose ends differ: symmetric INT8 takes the larger one."""
+    names = []
+    for key, high in state.items():
+        low = state.get(key.removesuffix(CLIP_MAX) + CLIP_MIN) if key.endswith(CLIP_MAX) else None
+        if low is not None and not np.array_equal(-np.asarray(low, np.float64), np.asarray(high, np.float64)):
+            names.append(key.removesuffix(CLIP_MAX))
+    text = "learned a range that is not symmetric; TensorRT takes the larger of its ends on both sides"
+    return [Remark("asymmetric", tuple(names), text, blocks=True)] if names else []
 
 
 def _numbers(value: NDArray[Any], place: str) -> NDArray[np.float64]:
@@ -108,16 +145,6 @@ def _observed(weight: NDArray[Any], axis: int | None, shape: tuple[int, ...]) ->
         return weight_amax(weight, axis)
     except StatisticsError:
         return None
-
-
-def _remarks(state: Mapping[str, NDArray[Any]], per_channel: list[str]) -> Iterator[Remark]:
-    if per_channel:
-        text = "have a range per channel; TensorRT takes one a tensor, the largest"
-        yield Remark("per_channel_activation", tuple(per_channel), text, blocks=True)
-    smoothed = tuple(key.removesuffix(PRE_SCALE) for key in state if key.endswith(PRE_SCALE))
-    if smoothed:
-        text = "have a _pre_quant_scale (SmoothQuant, AWQ): their ranges hold for scaled activations only"
-        yield Remark("pre_quant_scale", smoothed, text, blocks=True)
 
 
 def write(table: RangeTable, kind: str) -> bytes:

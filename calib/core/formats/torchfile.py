@@ -1,79 +1,69 @@
-"""State dicts in PyTorch's own files, read with ``weights_only``: nothing in them is executed."""
+"""State dicts in PyTorch's own files, read and written without PyTorch: nothing in them is executed."""
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from calib.core.formats import statedict
-from calib.core.formats.text import malformed
-from calib.errors import MissingLibraryError
-from calib.types.rangetable import RangeTable
+import numpy as np
+from numpy.typing import NDArray
 
-DEPTH = 3
-"""How deep a checkpoint may hide its state dict (``{"model": {"state_dict": …}}``)."""
+from calib.core.formats import statedict
+from calib.core.formats.checkpoint import Checkpoint, any_state, arrays_of, find_state
+from calib.core.formats.quantizers import bare_name
+from calib.core.formats.text import malformed
+from calib.core.formats.torchcontainer import read_checkpoint, write_checkpoint
+from calib.core.formats.torchpickle import Tensor
+from calib.types.rangetable import RangeTable, Remark
 
 
 def read(data: bytes, place: str) -> RangeTable:
-    """Read ``_amax`` keys from a checkpoint.
+    """Read ``_amax`` keys from a checkpoint, however deep it hides its state dict.
 
     Raises:
-        MissingLibraryError: PyTorch is not installed.
-        FormatError: no checkpoint, one that needs code of its own to load, or one without such keys.
+        FormatError: no checkpoint, a damaged one, or one without such keys.
     """
-    torch = _require_torch(place)
+    content = read_checkpoint(data, place)
+    found = find_state(content)
+    if found is None:
+        return statedict.table_of(dict.fromkeys(any_state(content), np.zeros(0)), statedict.TORCH, place)
+    table = statedict.table_of(_arrays(found.state, place), statedict.TORCH, place, found.settings)
+    return table.remarked(*_choice(found, place))
+
+
+def _arrays(state: Mapping[str, Tensor], place: str) -> dict[str, NDArray[Any]]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch's own, of files that it then refuses
-            content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        return arrays_of(state, statedict.wanted)
     except Exception as error:
         got = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        remedy = "save the state dict alone: torch.save(model.state_dict(), PATH)"
-        raise malformed(f"{place}: byte 0", "a state dict that loads with weights_only=True", got, remedy) from error
-    state = _state_dict(content, DEPTH) or {}
-    arrays = {key: _array(value) for key, value in state.items() if statedict.wanted(key) and hasattr(value, "detach")}
-    return statedict.table_of(arrays, statedict.TORCH, place)
+        raise malformed(f"{place}: byte 0", "tensors inside the file's data", got) from error
 
 
-def _array(value: Any) -> Any:
-    whole = value.detach().cpu()
-    return (whole.float() if whole.is_floating_point() else whole).numpy()
+def _choice(found: Checkpoint, place: str) -> Iterator[Remark]:
+    """Say which of several state dicts was taken, and whether another one has other ranges."""
+    mine = _ranges(found.state)
+    for path, state in found.others.items():
+        theirs = _ranges(state)
+        other = tuple(key for key in mine if key in theirs and not _equal(mine[key], theirs[key], place))
+        where = f"{found.path or 'the top'} was read, not {path or 'the top'}"
+        text = f"have another range there: {where}" if other else f"of several state dicts {where}; the ranges agree"
+        yield Remark("several_states", other, text)
 
 
-def _state_dict(content: Any, depth: int) -> Mapping[str, Any] | None:
-    """Find the first mapping with ``_amax`` keys in a checkpoint."""
-    if not isinstance(content, Mapping):
-        return None
-    if any(isinstance(key, str) and key.endswith(statedict.SUFFIX) for key in content):
-        return {key: value for key, value in content.items() if isinstance(key, str)}
-    inner = (_state_dict(value, depth - 1) for value in content.values()) if depth else iter(())
-    return next(filter(None, inner), None)
+def _ranges(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found = ((key.removesuffix(statedict.SUFFIX), value) for key, value in state.items())
+    return {bare_name(name): value for name, value in found if f"{name}{statedict.SUFFIX}" in state}
+
+
+def _equal(first: Tensor, second: Tensor, place: str) -> bool:
+    one, other = (_arrays({statedict.SUFFIX: item}, place)[statedict.SUFFIX] for item in (first, second))
+    return bool(np.array_equal(one, other))
 
 
 def write(table: RangeTable) -> bytes:
-    """Write ``_amax`` keys with ``torch.save``.
+    """Write ``_amax`` keys as ``torch.load`` reads them.
 
     Raises:
-        MissingLibraryError: PyTorch is not installed.
-        FormatError: the table names tensors, not modules.
+        FormatError: the table names tensors, not modules, or a name is no UTF-8.
     """
-    torch = _require_torch(table.place)
-    arrays = statedict.module_state(table)
-    stream = io.BytesIO()
-    torch.save({name: torch.from_numpy(array.copy()) for name, array in sorted(arrays.items())}, stream)
-    return stream.getvalue()
-
-
-def _require_torch(place: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingLibraryError(
-            place,
-            expected="PyTorch, to read and write its files",
-            got="none installed",
-            remedy='pip install "calib-workbench[qat]", or save the state dict as safetensors or npz',
-        ) from error
-    return torch
+    return write_checkpoint(statedict.module_state(table))

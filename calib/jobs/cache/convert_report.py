@@ -10,9 +10,11 @@ from typing import Any
 from calib.core.formats import statedict
 from calib.core.plan import REASONS
 from calib.core.printable import counted, printable
+from calib.core.roles import COMPUTE
 from calib.jobs.cache.convert import ConvertResult
 from calib.stages.convert import NEEDS_FLOOR, clipped_weights
 from calib.stages.qdq import QdqResult
+from calib.stages.qdqstrip import Stripped
 from calib.stages.rangecoverage import listed
 from calib.types.rangetable import RangeTable
 
@@ -36,13 +38,32 @@ def notes_of(result: ConvertResult) -> Iterator[str]:
     if prepared.derived:
         subject = counted(len(prepared.derived), "range follows", "ranges follow")
         yield f"{subject} from others, filled in: {listed(prepared.derived)}"
-    for remark in result.table.remarks:
+    if result.rejected:
+        yield result.rejected
+    if result.stripped is not None:
+        yield _stripped_line(result.stripped)
+    for remark in prepared.table.remarks:
         yield f"{remark.sentence}: {listed(remark.names)}" if remark.names else remark.text
     yield from _weight_notes(result.table, result.to, result.quantized)
 
 
+def _stripped_line(stripped: Stripped) -> str:
+    text = f"the float network was taken out of the file: {len(stripped.quantized)} quantizers removed"
+    if stripped.restored:
+        text += f", {len(stripped.restored)} weights turned back from integers into what they stand for"
+    if stripped.biases:
+        text += f", {len(stripped.biases)} biases too"
+    if stripped.activated:
+        text += f"; {len(stripped.activated)} quantizers did the work of a Relu, which was put back"
+    return text
+
+
 def _weight_notes(table: RangeTable, to: str, quantized: QdqResult | None) -> Iterator[str]:
     if quantized is not None:
+        alone = [item.name for item in table.weights if item.follows_weight is None]
+        if alone:
+            text = "the file does not hold these weights; their ranges were computed from the network's"
+            yield f"{len(alone)} ranges of weights were not taken: {text}: {listed(alone)}"
         clipped = clipped_weights(table)
         if quantized.given_weights:
             subject = counted(len(quantized.given_weights), "weight")
@@ -71,6 +92,8 @@ def document_of(result: ConvertResult) -> dict[str, Any]:
         "dead": [printable(name) for name in prepared.dead],
         "floored": [printable(name) for name in prepared.floored],
         "unneeded": [printable(name) for name in result.unneeded],
+        "unquantized": None if result.unquantized is None else [printable(name) for name in result.unquantized],
+        "rejected": printable(result.rejected),
         "layers": None if result.quantized is None else _layers(result.quantized),
         "notes": list(notes_of(result)),
     }
@@ -100,6 +123,7 @@ def as_text(result: ConvertResult) -> str:
         f"carried   {counted(len(result.prepared.table), 'range')}",
         *(f"coverage  {line}" for line in (coverage.lines() if coverage else ())),
         *(f"note      {line}" for line in notes_of(result)),
+        *_source_lines(result),
         *(_layer_lines(result.quantized) if result.quantized else ()),
     ]
     if result.unneeded:
@@ -110,6 +134,22 @@ def as_text(result: ConvertResult) -> str:
         words = ["trtexec", f"--onnx={result.request.output}", *shapes, "--saveEngine=model.engine"]
         lines.append(f"next      {shlex.join(words)}  (TensorRT 11)")
     return "\n".join(printable(line) for line in lines)
+
+
+def _source_lines(result: ConvertResult) -> Iterator[str]:
+    """Say where the source's quantizers and the placement differ."""
+    if result.unquantized:
+        yield f"source    quantizes all layers but {len(result.unquantized)}: {listed(result.unquantized)}"
+    if result.quantized is None or result.unquantized is None or result.request.as_trained:
+        return
+    plan, left = result.quantized.plan, set(result.unquantized)
+    layers = [item for item in plan.decisions if item.op_type in COMPUTE]
+    more = sum(item.status == "int8" and item.label in left for item in layers)
+    fewer = sum(item.status == "float" and item.label not in left for item in layers)
+    added = sum(item.reason == "residual" for item in plan.decisions)
+    if more or fewer or added:
+        said = f"{fewer} layers that the source quantizes stay in float, {more} more and {added} additions run in INT8"
+        yield f"placement {said}; --as-trained keeps the source's"
 
 
 def _layer_lines(quantized: QdqResult) -> Iterator[str]:

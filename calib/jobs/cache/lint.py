@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from calib.core.formats import trt_cache
-from calib.core.formats.registry import detect
+from calib.core.formats.registry import QDQ, detect
 from calib.core.graph import analyse
 from calib.core.printable import counted, printable
 from calib.core.trtcache import CalibrationCache, parse
@@ -17,6 +19,8 @@ from calib.edges.manifest import parse_preprocess, stated_preprocess
 from calib.edges.models import load_model
 from calib.edges.tables import read_range_file, table_in
 from calib.errors import ManifestError
+from calib.stages.qdqread import read_qdq
+from calib.stages.qdqrules import tensorrt_findings
 from calib.stages.rangelint import Finding, LintReport, lint_table
 from calib.types.data import Preprocess
 from calib.types.rangetable import RangeTable
@@ -37,17 +41,29 @@ def lint(path: str, model: Path | None = None, preprocess: str | None = None, da
     Raises:
         CalibError: a file cannot be read.
     """
-    table, cache = _load(path)
+    source = _load(path)
     network = None if model is None else analyse(load_model(model))
-    return lint_table(table, cache, network, _declared(preprocess, data))
+    report = lint_table(source.table, source.cache, network, _declared(preprocess, data))
+    return report if source.model is None else report.joined(tensorrt_findings(source.model))
 
 
-def _load(path: str) -> tuple[RangeTable, CalibrationCache | None]:
+@dataclass(frozen=True)
+class _Loaded:
+    table: RangeTable
+    cache: CalibrationCache | None = None
+    model: onnx.ModelProto | None = None
+
+
+def _load(path: str) -> _Loaded:
     content = read_range_file(path)
-    if detect(content, path) != trt_cache.KEY:
-        return table_in(content, path), None
-    cache = parse(content, path)
-    return trt_cache.table_of(cache, path), cache
+    key = detect(content, path)
+    if key == trt_cache.KEY:
+        cache = parse(content, path)
+        return _Loaded(trt_cache.table_of(cache, path), cache)
+    if key == QDQ:
+        model = load_model(path, content)
+        return _Loaded(read_qdq(model, path), model=model)
+    return _Loaded(table_in(content, path))
 
 
 def _declared(preprocess: str | None, data: str | None) -> Preprocess | None:

@@ -12,7 +12,7 @@ from calib.stages.convert import prepare
 from calib.types.rangetable import RangeTable, TensorRange, WeightRange
 
 KEYS = sorted(FORMATS)
-PORTABLE = [key for key in KEYS if key != "amax-torch"]
+PORTABLE = KEYS
 TENSOR_KEYS = [key for key in PORTABLE if FORMATS[key].naming == "tensor"]
 
 finite_scales = st.floats(2.0**-63, 2.0**92, width=32, allow_nan=False, allow_infinity=False)

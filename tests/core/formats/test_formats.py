@@ -14,8 +14,7 @@ import pytest
 from calib.core.formats import statedict
 from calib.core.formats.flatbuffer import read_pairs, write_pairs
 from calib.core.formats.registry import FORMATS, detect, format_of_name, read_table
-from calib.core.formats.torchfile import read as read_torch
-from calib.errors import FormatError, MissingLibraryError, UsageError
+from calib.errors import FormatError, UsageError
 from tests.core.formats.tables import sample
 
 PAIRS = [("conv1", "2.640000104904175"), ("a:0", "1.0"), ("ééx", "0.5"), ("", "3")]
@@ -216,21 +215,17 @@ def test_safetensors_that_point_outside_their_data_are_refused_with_line_and_col
         read_table(data[:7], "f", "amax-safetensors")
 
 
-def test_a_pytorch_file_is_read_where_pytorch_is_and_else_the_remedy_is_told():
+def test_pytorch_itself_writes_what_is_read_and_reads_what_is_written():
+    torch = pytest.importorskip("torch")
     stream = io.BytesIO()
-    try:
-        import torch
-    except ImportError:
-        with pytest.raises(MissingLibraryError, match="safetensors or npz"):
-            read_torch(b"PK\x03\x04", "f")
-        return
     nested = {"epoch": 3, "model": {"c.input_quantizer._amax": torch.tensor(2.0, dtype=torch.bfloat16)}}
-    torch.save(nested, stream)
-    assert detect(stream.getvalue(), "f") == "amax-torch"
-    assert amax(stream.getvalue()) == {"c.input_quantizer": 2.0}
-    assert read_table(sample("amax-torch"), "f").weights[0].rank == 4
-    with pytest.raises(FormatError, match="weights_only"):
-        read_torch(b"PK\x03\x04", "f")
+    for legacy in (False, True):
+        stream = io.BytesIO()
+        torch.save(nested, stream, _use_new_zipfile_serialization=not legacy)
+        assert detect(stream.getvalue(), "f") == "amax-torch"
+        assert amax(stream.getvalue()) == {"c.input_quantizer": 2.0}
+    found = torch.load(io.BytesIO(sample("amax-torch")), weights_only=True)
+    assert found["layer1.conv.weight_quantizer._amax"].shape == (3, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
