@@ -482,7 +482,7 @@ CASES: Mapping[str, Case] = {
         lambda: model(
             [node("InstanceNormalization", "x,s,b", "y")], IMAGE, ["y"], {"s": np.ones(3, F32), "b": np.zeros(3, F32)}
         ),
-        lambda: batchnorm(),
+        batchnorm,
     ),
     "window-invalid": (
         lambda: single("AveragePool", kernel_shape=[2, 2], strides=[0, 0]),

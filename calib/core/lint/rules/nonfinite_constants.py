@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from calib.core.lint.rule import Rule, Sighting, everywhere, on
-from calib.core.lint.sources import FLOAT16
+from calib.core.lint.sources import FLOAT16, operator
 from calib.core.lint.subject import Subject
 
 WEIGHTED = frozenset(
@@ -35,7 +35,7 @@ RULE = Rule(
     title="Weights that are NaN or infinite",
     why="Training diverged, or a cast to float16 overflowed: every output that the weight reaches is NaN.",
     remedy="export from an earlier checkpoint, or from the float32 weights",
-    sources=(FLOAT16,),
+    sources=(FLOAT16, operator("Conv")),
     levels=everywhere("error"),
     check=check,
 )
