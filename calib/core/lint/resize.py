@@ -259,14 +259,30 @@ def undecided(resize: Resize, before: int, after: int, ratio: Fraction) -> tuple
     return tuple(int(item) for item in np.flatnonzero(on_boundary & inside))
 
 
-def lost_row(axis: Axis) -> tuple[int, int] | None:
-    """Answer the length that a stated scale yields and the one it was surely meant to, where rounding loses a row.
+@dataclass(frozen=True)
+class Rows:
+    """Output lengths that one stated scale yields, by the arithmetic that multiplies it.
 
-    By the specification the output length is ``floor(input * scale)``; a scale that is a rounded ratio of two
-    lengths may fall a hair short.
+    Attributes:
+        exact: ``floor(input * scale)`` of the float32 scale, as the specification has it.
+        single: the product rounded to float32, as runtimes compute it.
+        double: of the ratio that was rounded to the scale, in float64, as PyTorch computes it.
     """
-    if axis.before is None or axis.scale is None:
+
+    exact: int
+    single: int
+    double: int
+
+
+def rows(axis: Axis) -> Rows | None:
+    """Answer the output lengths of a stated scale where they differ: it is a hair from a whole number of rows."""
+    if axis.before is None or axis.scale is None or axis.before < 1:
         return None
-    exact = Fraction(float(np.float32(axis.scale))) * axis.before
-    short = math.ceil(exact) - exact
-    return (math.floor(exact), math.ceil(exact)) if 0 < short < Fraction(1, 500) else None
+    scale = np.float32(axis.scale)
+    exact = Fraction(float(scale)) * axis.before
+    meant = round(exact)
+    if abs(exact - meant) > Fraction(1, 500):
+        return None
+    single = math.floor(float(np.float32(axis.before) * scale))
+    found = Rows(math.floor(exact), single, math.floor(axis.before * (meant / axis.before)))
+    return None if found.exact == found.single == found.double else found

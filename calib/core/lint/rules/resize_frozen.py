@@ -10,8 +10,8 @@ from calib.core.lint.rule import Rule, Sighting, at, everywhere
 from calib.core.lint.sources import TORCH_EXPORT, issue, operator
 from calib.core.lint.subject import Subject
 
-SIMPLE = 16
-"""Scales that are fractions with a denominator up to this were meant; others are ratios of two sizes."""
+SIMPLE = 8
+"""Scales that are fractions with a denominator up to this were meant, and those of two decimals."""
 
 
 def check(subject: Subject) -> Iterator[Sighting]:
@@ -37,9 +37,12 @@ def _scales(resize: Resize) -> str:
 
 
 def _odd(scale: float) -> bool:
-    return scale > 0 and all(
-        abs(float(Fraction(value).limit_denominator(SIMPLE)) - value) > 1e-6 * value for value in (scale, 1 / scale)
-    )
+    """Tell whether a scale is neither a simple fraction, nor one over another, nor a number of two decimals."""
+    if scale <= 0:
+        return False
+    straight, inverse = (Fraction(value).limit_denominator(SIMPLE) for value in (scale, 1 / scale))
+    meant = (round(scale, 2), float(straight), 1 / float(inverse) if inverse else 0.0)
+    return all(abs(value - scale) > 1e-6 * scale for value in meant)
 
 
 RULE = Rule(
