@@ -401,6 +401,10 @@ def nonzero(inside: bool) -> onnx.ModelProto:
 
 CASES: Mapping[str, Case] = {
     "onnx-schema": (unknown_attribute, known_attribute),
+    "shape-inference": (
+        lambda: single("Softmax", (2, 3, 4), axis=7),
+        lambda: single("Softmax", (2, 3, 4), axis=2),
+    ),
     "opset": (lambda: single("Relu", opset=6), lambda: single("Relu", opset=17)),
     "ir-version": (lambda: at_ir(13), lambda: at_ir(8)),
     "trt-operator": (lambda: single("Det", (1, 3, 4, 4)), lambda: single("Relu", (1, 3, 4, 4))),
@@ -423,6 +427,10 @@ CASES: Mapping[str, Case] = {
     "resize-coordinates": (
         lambda: resize(NCHW, scales=(1, 1, 2, 2), mode="linear", coordinate_transformation_mode="asymmetric"),
         lambda: resize(NCHW, scales=(1, 1, 2, 2), mode="linear", coordinate_transformation_mode="half_pixel"),
+    ),
+    "resize-invalid": (
+        lambda: resize(NCHW, scales=(1, 1, 0, 2), mode="linear"),
+        lambda: resize(NCHW, scales=(1, 1, 0.5, 2), mode="linear"),
     ),
     "resize-single-pixel": (
         lambda: resize(

@@ -23,6 +23,7 @@ class Window:
         pads: begins, then ends; 0 by default.
         auto_pad: ``NOTSET``, ``SAME_UPPER``, ``SAME_LOWER`` or ``VALID``.
         before: lengths of the input's spatial axes, None where dynamic; empty where the rank is unknown.
+        faults: attributes whose number of elements does not fit the kernel; their defaults stand in.
     """
 
     node: Node
@@ -32,6 +33,7 @@ class Window:
     pads: tuple[int, ...]
     auto_pad: str
     before: tuple[int | None, ...]
+    faults: tuple[str, ...]
 
     @property
     def extent(self) -> tuple[int, ...]:
@@ -51,14 +53,24 @@ def window(node: Node, subject: Subject) -> Window:
     kernel = ints(node, "kernel_shape") or _weight_kernel(node, subject)
     rank = len(kernel)
     shape = subject.network.shapes.get(node.input(0)) or ()
+    faults: list[str] = []
+
+    def read(key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        found = ints(node, key)
+        if found is not None and kernel and len(found) != len(default):
+            faults.append(f"{key} of {len(found)} numbers for a kernel of {rank} axes")
+            return default
+        return default if found is None else found
+
     return Window(
         node=node,
         kernel=kernel,
-        stride=ints(node, "strides") or (1,) * rank,
-        dilation=ints(node, "dilations") or (1,) * rank,
-        pads=ints(node, "pads") or (0,) * (2 * rank),
+        stride=read("strides", (1,) * rank),
+        dilation=read("dilations", (1,) * rank),
+        pads=read("pads", (0,) * (2 * rank)),
         auto_pad=text(node, "auto_pad", "NOTSET") or "NOTSET",
         before=shape[2:],
+        faults=tuple(faults),
     )
 
 

@@ -94,7 +94,7 @@ def read_resizes(subject: Subject) -> Iterator[Resize]:
 def _read(node: Node, subject: Subject) -> Resize:
     opset = subject.network.opset
     old = node.op_type == "Upsample" or opset < 11
-    scales, sizes = _targets(node, subject, old)
+    scales, sizes = map(_sound, _targets(node, subject, old))
     mode = {"bilinear": "linear"}.get(text(node, "mode", "nearest"), text(node, "mode", "nearest"))
     return Resize(
         node=node,
@@ -116,6 +116,18 @@ def _targets(node: Node, subject: Subject, old: bool) -> tuple[tuple[float, ...]
         return tuple(float(item) for item in attribute), None
     scales = subject.numbers(node.input(1 if old else 2)) or None
     return scales, None if old else subject.numbers(node.input(3)) or None
+
+
+def stated(node: Node, subject: Subject) -> tuple[str, tuple[float, ...], str, tuple[float, ...]]:
+    """Answer the constant scales and sizes of a node as stated, sound or not, each with its name."""
+    scales, sizes = _targets(node, subject, node.op_type == "Upsample" or subject.network.opset < 11)
+    return "scales", scales or (), "sizes", sizes or ()
+
+
+def _sound(numbers: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    """Leave out what is no scale or size; a rule of its own reports it."""
+    sound = numbers is not None and all(math.isfinite(item) and item > 0 for item in numbers)
+    return numbers if sound else None
 
 
 def _by(

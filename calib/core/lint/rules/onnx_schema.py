@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import onnx
 
 from calib.core.graph import Node
+from calib.core.graph.structure import all_graphs, read_nodes
 from calib.core.lint.rule import Levels, Rule, Sighting, at, levels
 from calib.core.lint.sources import ONNX_VERSIONS, operator
 from calib.core.lint.subject import Subject
@@ -17,15 +18,21 @@ LENIENT = frozenset({"Upsample", "Scatter"})
 
 
 def check(subject: Subject) -> Iterator[Sighting]:
-    """List nodes whose operator, attribute or number of inputs the declared opset does not have."""
-    for node in subject.every_node:
-        if not node.domain and not plugin_name(node.op_type):
-            said, found = _said(node, subject.network.opset)
-            if said:
-                yield at(node, said, found)
+    """List nodes whose operator, attributes or number of inputs the declared opset does not have."""
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = max(subject.model.ir_version, 3)
+    context.opset_imports = dict(subject.network.opsets) or {"": 1}
+    for graph in all_graphs(subject.model.graph):
+        for node, proto in zip(read_nodes(graph), graph.node, strict=True):
+            if not node.domain and not plugin_name(node.op_type):
+                said, found = _said(node, proto, subject.network.opset, context)
+                if said:
+                    yield at(node, said, found)
 
 
-def _said(node: Node, opset: int) -> tuple[str, Levels | None]:
+def _said(
+    node: Node, proto: onnx.NodeProto, opset: int, context: onnx.checker.C.CheckerContext
+) -> tuple[str, Levels | None]:
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
@@ -33,13 +40,21 @@ def _said(node: Node, opset: int) -> tuple[str, Levels | None]:
     if schema.deprecated:
         lenient = levels(trt="warning", ort="error") if node.op_type in LENIENT else None
         return f"{node.op_type} was removed by opset {schema.since_version}", lenient
-    foreign = [key for key in node.attributes if key not in schema.attributes]
+    foreign = [item.name for item in proto.attribute if item.name not in schema.attributes]
     if foreign:
         return f"{node.op_type} of opset {opset} has no attribute {foreign[0]!r}", levels(trt="warning", ort="error")
-    if len(node.inputs) > schema.max_input or len(node.outputs) > schema.max_output:
-        counts = f"{len(node.inputs)} inputs and {len(node.outputs)} outputs"
-        return f"{node.op_type} of opset {opset} takes fewer than {counts}", None
-    return "", None
+    return _checked(proto, context), None
+
+
+def _checked(proto: onnx.NodeProto, context: onnx.checker.C.CheckerContext) -> str:
+    """Ask ONNX's checker for what is left: required attributes, their types, numbers of inputs and outputs."""
+    if proto.op_type == "Constant" or any(item.HasField("g") or item.graphs for item in proto.attribute):
+        return ""
+    try:
+        onnx.checker.check_node(proto, context)
+    except onnx.checker.ValidationError as error:
+        return next(iter(str(error).strip().splitlines()), "the checker refuses it")
+    return ""
 
 
 def _unknown(op_type: str, opset: int) -> str:

@@ -24,9 +24,9 @@ RULE = Rule(
     id="resize-rounding",
     title="Resize makes a row more or less, depending on who multiplies its scale",
     why=(
-        "By the ONNX specification the output length is floor(input * scale). A scale that is the rounded ratio of two "
-        "sizes lies a hair from a whole number of rows: exact arithmetic (right by the specification, and what shape "
-        "inference says), a runtime's float32 product and PyTorch's float64 one then round to different sizes."
+        "By the ONNX specification the output length is floor(input * scale). A scale that is the rounded ratio of "
+        "two sizes lies a hair from a whole number of rows: exact arithmetic (right by the specification, and what "
+        "shape inference says), a runtime's float32 product and PyTorch's float64 one then round to different sizes."
     ),
     remedy="export with size= in place of scale_factor=, or give the node sizes instead of scales",
     sources=(operator("Resize"), issue("pytorch/pytorch", 96236)),

@@ -11,10 +11,14 @@ from calib.core.lint.subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Sighting]:
-    """List windows with a size of 0, and windows larger than the padded map."""
+    """List windows with a size of 0 or too few numbers, and windows larger than the padded map."""
     for node in subject.nodes(*WINDOWS):
         found = window(node, subject)
-        said = _zero(found) or (_too_large(found) if node.op_type != "ConvTranspose" else "")
+        said = (
+            (found.faults[0] if found.faults else "")
+            or _zero(found)
+            or (_too_large(found) if node.op_type != "ConvTranspose" else "")
+        )
         if said:
             yield at(node, said)
 
