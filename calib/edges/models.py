@@ -175,7 +175,7 @@ def _stored_bytes(tensor: onnx.TensorProto) -> tuple[int, int]:
     elements = math.prod(tensor.dims)
     if tensor.data_location == kind.EXTERNAL or tensor.HasField("segment"):
         return 0, 0
-    if tensor.HasField("raw_data"):
+    if tensor.HasField("raw_data") and tensor.data_type != kind.STRING:
         width = RAW_BYTES.get(tensor.data_type)
         return (0, 0) if width is None else (elements * width, len(tensor.raw_data))
     typed: Mapping[int, Sized] = {
