@@ -86,7 +86,7 @@ def transposed_lengths(found: Window, output_padding: tuple[int, ...]) -> tuple[
     """
     half = len(found.pads) // 2
     made: list[int | None] = []
-    for index, before in enumerate(found.before[:half]):
+    for index, before in enumerate(found.before[: min(half, len(found.kernel))]):
         extra = output_padding[index] if index < len(output_padding) else 0
         pads = found.pads[index] + found.pads[index + half]
         made.append(None if before is None else found.stride[index] * (before - 1) + extra + found.extent[index] - pads)

@@ -83,4 +83,10 @@ def _read(node: Node, network: Network, constants: ConstantReader) -> Quantizer:
 
 
 def _value(name: str, constants: ConstantReader) -> NDArray[Any] | None:
-    return constants.value(name) if name else None
+    value = constants.value(name) if name else None
+    return value if value is not None and numeric(value) else None
+
+
+def numeric(value: NDArray[Any]) -> bool:
+    """Tell numbers, those of types that numpy itself lacks too, from texts and objects."""
+    return value.dtype.kind not in "OSUM"

@@ -150,7 +150,7 @@ def _changed(
         scale = scales[place] if scales is not None and place < len(scales) else None
         size = int(sizes[place]) if sizes is not None and place < len(sizes) else None
         length = None if before is None else before[index]
-        made = size or (None if after is None else after[index])
+        made = size or (None if after is None or index >= len(after) else after[index])
         axis = Axis(index, length, made, scale)
         if _changes(axis, stated=scales is not None or sizes is not None):
             yield axis
@@ -217,7 +217,7 @@ def exact_ratio(axis: Axis, before: int, after: int) -> Fraction:
     """Answer the scale that was meant, as a fraction: that of the lengths unless the stated one is another."""
     if axis.scale is None or abs(axis.scale * before - after) < 1e-3 * before:
         return Fraction(after, before)
-    return Fraction(axis.scale).limit_denominator(4096)
+    return Fraction(axis.scale).limit_denominator(4096) or Fraction(after, before)
 
 
 def nearest(coordinates: str, rounding: str, before: int, after: int, ratio: Fraction) -> NDArray[np.int64] | None:

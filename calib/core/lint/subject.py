@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calib.core.follow import MOVES_DATA
 from calib.core.graph import ConstantReader, Network, Node, analyse
 from calib.core.graph.structure import all_graphs, read_nodes
-from calib.core.lint.quantizers import Quantizer, read_quantizers
+from calib.core.lint.quantizers import Quantizer, numeric, read_quantizers
 from calib.core.lint.strip import dequantizes, without_pairs
 from calib.core.roles import COMPUTE, Roles, find_roles
 
@@ -46,15 +46,23 @@ class Subject:
         return tuple(node for graph in all_graphs(self.model.graph) for node in read_nodes(graph))
 
     def value(self, name: str) -> NDArray[Any] | None:
-        """Read a constant; None when it is none or cannot be folded."""
-        return self.constants.value(name) if name else None
+        """Read a numeric constant; None when it is none or cannot be folded."""
+        value = self.constants.value(name) if name else None
+        return value if value is not None and numeric(value) else None
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
-        """Read a small constant as numbers: sizes, scales, pads, axes."""
+        """Read a small constant as numbers: sizes and scales, sound or not."""
         value = self.value(name)
         if value is None or value.dtype.kind not in "fiub" or value.size > 64:
             return None
         return tuple(float(item) for item in value.ravel())
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """Read a small constant as whole numbers: pads, axes; None where one is none."""
+        found = self.numbers(name)
+        if found is None or not all(item.is_integer() for item in found):
+            return None
+        return tuple(int(item) for item in found)
 
     def length(self, tensor: str, axis: int) -> int | None:
         """Answer the length of an axis where it is known."""

@@ -16,8 +16,8 @@ def check(subject: Subject) -> Iterator[Sighting]:
         found = window(node, subject)
         if found.auto_pad.startswith("SAME"):
             pads = ints(node, "pads")
-            if pads and any(pads):
-                yield at(node, f"{found.auto_pad} and pads {pads}", everywhere("warning"))
+            if pads:
+                yield at(node, f"{found.auto_pad} and pads {pads}: both are stated", everywhere("error"))
             elif _uneven(found):
                 yield at(node, f"{found.auto_pad}, kernel {found.kernel}, stride {found.stride}")
 
@@ -25,7 +25,7 @@ def check(subject: Subject) -> Iterator[Sighting]:
 def _uneven(found: Window) -> bool:
     """Tell whether the two sides get different pads; a dynamic length may make them."""
     for index, extent in enumerate(found.extent):
-        step = found.stride[index] if index < len(found.stride) else 1
+        step = max(found.stride[index] if index < len(found.stride) else 1, 1)
         before = found.before[index] if index < len(found.before) else None
         total = None if before is None else max((-(-before // step) - 1) * step + extent - before, 0)
         if (total is None and (step > 1 or extent % 2 == 0)) or (total is not None and total % 2):
@@ -38,7 +38,8 @@ RULE = Rule(
     title="Uneven padding is left to the runtime (auto_pad)",
     why=(
         "SAME_UPPER puts the odd pixel at the end, as TensorFlow does; PyTorch's padding is even. A converter that "
-        "makes even pads of it shifts the map by half a pixel at each such layer."
+        "makes even pads of it shifts the map by half a pixel at each such layer. A node that states auto_pad and "
+        "pads at once is refused by every runtime."
     ),
     remedy="leave it if the network was trained so; write explicit pads before other tools rewrite the graph",
     sources=(operator("Conv"), operator("AveragePool")),

@@ -26,8 +26,8 @@ def check(subject: Subject) -> Iterator[Sighting]:
 
 def _axes(node: Node, subject: Subject) -> set[int]:
     shape = subject.network.shapes.get(node.input(0)) or ()
-    stated = ints(node, "axes") or subject.numbers(node.input(1)) or ()
-    return {int(axis) % len(shape) for axis in stated if shape and node.input(0) in subject.activations}
+    stated = ints(node, "axes") or subject.integers(node.input(1)) or ()
+    return {axis % len(shape) for axis in stated if shape and node.input(0) in subject.activations}
 
 
 RULE = Rule(

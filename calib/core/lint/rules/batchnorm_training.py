@@ -24,7 +24,8 @@ RULE = Rule(
     why=(
         "With training_mode=1, or with outputs for running statistics, the node computes mean and variance of its "
         "input: an image's result depends on the others in the batch, and calibration sees other values than "
-        "inference. TensorRT's parser refuses it, ONNX Runtime's inference build does too."
+        "inference. TensorRT's parser refuses it; ONNX Runtime does what the specification says, on the batch at "
+        "hand."
     ),
     remedy=(
         "call model.eval() before the export and export with training=TrainingMode.EVAL; a layer with "

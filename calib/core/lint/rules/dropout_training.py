@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calib.core.lint.rule import Rule, Sighting, at, everywhere
+from calib.core.lint.rule import Rule, Sighting, at, levels
 from calib.core.lint.sources import TORCH_EXPORT, TRT_OPERATORS, operator
 from calib.core.lint.subject import Subject, number
 
@@ -24,6 +24,6 @@ RULE = Rule(
     why="Every run gives another result; calibration, parity checks and evaluation measure noise. TensorRT refuses it.",
     remedy="call model.eval() before the export",
     sources=(operator("Dropout"), TORCH_EXPORT, TRT_OPERATORS),
-    levels=everywhere("error"),
+    levels=levels(trt="error", ort="warning"),
     check=check,
 )

@@ -9,31 +9,32 @@ from calib.core.lint.sources import ONNX_VERSIONS, ORT_VERSIONS, TRT_OPERATORS, 
 from calib.core.lint.subject import Subject
 from calib.core.plan import Target
 
-REFUSED: Mapping[Target, int] = {"trt10": 7, "trt11": 7, "ort": 7}
-"""Below this a target refuses the model, or its operators have no kernels."""
-OLDEST: Mapping[Target, int] = {"trt10": 9, "trt11": 9}
-"""First opset that a target documents."""
-NEWEST: Mapping[Target, int] = {"trt10": 24, "trt11": 25, "ort": 23}
-"""Last opset that a release of the target (TensorRT 10.16, 11.5; ONNX Runtime 1.23) documents or implements."""
+REFUSED: Mapping[Target, int] = {"trt10": 7, "trt11": 7}
+"""Below this TensorRT's parser refuses the model."""
+SPANS: Mapping[Target, tuple[int, int]] = {"trt10": (9, 24), "trt11": (9, 25), "ort": (7, 23)}
+"""First and last opset of a target: TensorRT 10's operator matrix names 9 to 20, and its releases brought operators
+of 23 and 24; TensorRT 11.5 names 25; ONNX Runtime 1.23 refuses more than 23."""
+MATRIX = 20
+"""Last opset of TensorRT 10.0's operator matrix."""
 
 
 def check(subject: Subject) -> Iterator[Sighting]:
     """Report an opset outside of what a target documents."""
-    opset = subject.network.opset
-    for target in REFUSED:
-        severity = _severity(opset, target)
+    standard = "" in subject.network.opsets or any(not node.domain for node in subject.network.nodes)
+    for target, span in SPANS.items() if standard else ():
+        severity = _severity(subject.network.opset, target)
         if severity is not None:
             found: Levels = {target: severity}
-            spans = f"{target} parses {OLDEST.get(target, REFUSED[target])} to {NEWEST[target]}"
-            yield whole(f"opset {opset}; {spans}", found)
+            yield whole(f"opset {subject.network.opset}; {target} takes {span[0]} to {span[1]}", found)
 
 
 def _severity(opset: int, target: Target) -> Severity | None:
-    if opset < REFUSED[target]:
+    first, last = SPANS[target]
+    if opset < REFUSED.get(target, 0):
         return "error"
-    if opset < OLDEST.get(target, 0) or opset > NEWEST[target]:
+    if not first <= opset <= last:
         return "warning"
-    return None
+    return "note" if target == "trt10" and opset > MATRIX else None
 
 
 RULE = Rule(
@@ -41,7 +42,8 @@ RULE = Rule(
     title="Operator set version outside of what the target parses",
     why=(
         "A parser that does not know an opset refuses the model, or reads its operators by the rules of another: "
-        "axes, modes and types changed between versions."
+        "axes, modes and types changed between versions. TensorRT 10.0 documents opsets up to 20; later 10.x releases "
+        "brought operators of 21 to 24 one by one."
     ),
     remedy="export at opset 17 or 18, which every target parses; `calib build` raises an old opset with a converter",
     sources=(TRT_OPSETS, TRT_OPERATORS, ORT_VERSIONS, ONNX_VERSIONS),

@@ -23,7 +23,7 @@ RULE = Rule(
     title="Scales per channel below opset 13",
     why=(
         "Until opset 12 QuantizeLinear and DequantizeLinear take one scale and know no axis: by the specification the "
-        "model is invalid, ONNX Runtime refuses it, TensorRT may take it by its own rule."
+        "model is invalid. Runtimes that take it guess the axis: ONNX Runtime axis 1, TensorRT axis 0."
     ),
     remedy="raise the opset to 13 with a converter (calib does), or quantize per tensor",
     sources=(operator("QuantizeLinear"), issue("NVIDIA/TensorRT", 1685), issue("Xilinx/brevitas", 426)),

@@ -40,7 +40,8 @@ RULE = Rule(
     title="Scale that is not finite and above zero",
     why=(
         "A scale of 0 divides by zero: it comes from a dead channel or a tensor that was constant in calibration. "
-        "TensorRT's parser refuses the model. Negative, infinite and NaN scales come from damaged calibration."
+        "TensorRT's parser refuses the model, ONNX Runtime makes the tensor zero. Negative, infinite and NaN scales "
+        "come from damaged calibration."
     ),
     remedy="give dead channels a floor (calib does, and lists them); calibrate again where scales are not finite",
     sources=(TRT_QUANTIZED, operator("QuantizeLinear"), issue("NVIDIA/TensorRT", 1826), issue("NVIDIA/TensorRT", 2267)),

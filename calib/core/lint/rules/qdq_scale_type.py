@@ -14,6 +14,8 @@ from calib.core.lint.subject import Subject
 HALF = frozenset({"float16", "bfloat16"})
 FIRST = 19
 """Opset that brought scales of half precision."""
+OWN_TYPE = 23
+"""Opset from which a scale may have another type than its input."""
 SMALLEST = 2.0**-14
 
 
@@ -32,8 +34,10 @@ def _said(item: Quantizer, subject: Subject) -> tuple[str, Levels | None]:
     if standard and scale in HALF and subject.network.opset < FIRST:
         return f"{scale} scale at opset {subject.network.opset}", everywhere("error")
     if standard and scale is not None and data is not None and data.startswith(("float", "bfloat")) and scale != data:
-        weak: Levels = {"trt10": "warning", "trt11": "error", "ort": "error"}
-        return f"{scale} scale on a {data} tensor", weak
+        mixed: Levels = {"trt10": "warning", "trt11": "error"}
+        if subject.network.opset < OWN_TYPE:
+            mixed = {**mixed, "ort": "error"}
+        return f"{scale} scale on a {data} tensor", mixed
     values = None if item.scale is None else np.asarray(item.scale, np.float64)
     if scale == "float16" and values is not None and values.size and 0 < values.min() < SMALLEST:
         return f"float16 scale {values.min():.3g}, which keeps few digits", levels(trt="warning", ort="warning")

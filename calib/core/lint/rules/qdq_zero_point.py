@@ -28,7 +28,7 @@ def _said(item: Quantizer, subject: Subject) -> str:
     wrong = np.flatnonzero(item.zero.astype(np.float64))
     if not wrong.size:
         return ""
-    first = f"zero point {int(item.zero.ravel()[wrong[0]])}"
+    first = f"zero point {item.zero.ravel()[wrong[0]]}"
     return first if item.zero.size == 1 else f"{wrong.size} of {item.zero.size} are not 0, the first is {first}"
 
 

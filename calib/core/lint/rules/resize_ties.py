@@ -21,7 +21,7 @@ def check(subject: Subject) -> Iterator[Sighting]:
 
 def _axes(resize: Resize) -> Iterator[str]:
     for axis in resize.axes:
-        if axis.before is None or axis.after is None:
+        if not axis.before or not axis.after:
             continue
         ratio = exact_ratio(axis, axis.before, axis.after)
         open_ = undecided(resize, axis.before, axis.after, ratio)
