@@ -18,7 +18,7 @@ def command(
     target: Annotated[str, typer.Option("--target", help="What will run it, comma-separated.")] = "trt10,trt11,ort",
     ranges: Annotated[
         Path | None,
-        typer.Option("--ranges", help="Observed ranges of this network (ranges.json, a cache, …): values count then."),
+        typer.Option("--ranges", help="A build folder, its ranges.json, or a file of ranges: values count then."),
     ] = None,
     rule: Annotated[
         list[str] | None, typer.Option("--rule", metavar="ID", help="Apply this rule only; repeat.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from calib.core.graph import analyse
 from calib.core.lint.engine import lint_model
 from calib.core.lint.rule import SEVERITIES, Finding, Rule, Severity, Sighting
 from calib.core.lint.rules import RULES
@@ -20,8 +21,8 @@ from calib.core.plan import TARGETS, Target
 from calib.core.printable import printable
 from calib.edges.files import make_output_folder, write_atomic
 from calib.edges.models import load_model
-from calib.edges.tables import load_table
 from calib.errors import UsageError
+from calib.jobs.lint_ranges import observed_ranges
 
 SHOWN = 8
 """Places that the text lists of a finding; ``--json`` holds all."""
@@ -71,15 +72,17 @@ def lint(
         targets: comma-separated, of :data:`calib.core.plan.TARGETS`.
         rules: ids of the rules to apply, all by default; each may be a comma-separated list.
         ignore: ids of rules to leave out.
-        ranges: a file of ranges of this network (a cache, ``ranges.json``, …) for the rules that look at values.
+        ranges: ranges of this network, for the rules that look at values: as :func:`observed_ranges` takes them.
 
     Raises:
         UsageError: there is no such target or rule.
         CalibError: a file cannot be read, or is not what it should be.
     """
     wanted, chosen = parse_targets(targets), choose_rules(rules, ignore)
-    observed = None if ranges is None else {item.name: item.amax for item in load_table(ranges)}
-    found = lint_model(load_model(model), None, wanted, ranges=observed, rules=tuple(chosen.values()))
+    graph = load_model(model)
+    network = analyse(graph)
+    amax = None if ranges is None else observed_ranges(ranges, network)
+    found = lint_model(graph, network, wanted, ranges=amax, rules=tuple(chosen.values()))
     return LintReport(model, wanted, chosen, found)
 
 

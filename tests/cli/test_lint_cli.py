@@ -170,6 +170,23 @@ def test_observed_ranges_are_looked_at(save, answer, tmp_path) -> None:
     assert document["findings"][0]["places"] == [{"kind": "tensor", "name": "a", "saw": "reaches 70000"}]
 
 
+def test_a_builds_observed_extremes_are_taken(save, answer, tmp_path) -> None:
+    rows = [("x", -1.0, 1.0), ("a", -70000.0, 3.0), ("y", None, None)]
+    tensors = [{"name": name, "minimum": low, "maximum": high, "ranges": {}} for name, low, high in rows]
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "ranges.json").write_text(json.dumps({"schema": 1, "tensors": tensors}))
+    path = save(two_relus())
+    for given in ("build", "build/ranges.json"):
+        places = answer(path, "--ranges", given)[1]["findings"][0]["places"]
+        assert places == [{"kind": "tensor", "name": "a", "saw": "reaches 70000"}]
+
+
+def test_ranges_of_another_network_are_refused(save, capsys, tmp_path) -> None:
+    (tmp_path / "ranges.json").write_text(json.dumps({"tensor_scales": {"other": 1.0}}))
+    assert calib(save(two_relus()), "--ranges", "ranges.json") == 2
+    assert "none of a tensor in it" in capsys.readouterr().err
+
+
 def test_control_characters_never_reach_the_terminal(save, capsys) -> None:
     graph = CASES["window-invalid"][0]()
     graph.graph.node[0].name = "\x1b[31mred\n"

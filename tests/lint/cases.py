@@ -414,6 +414,7 @@ CASES: Mapping[str, Case] = {
     ),
     "custom-operator": (lambda: custom("vendor"), two_relus),
     "tensor-types": (lambda: typed(TensorProto.UINT32), lambda: typed(TensorProto.INT32)),
+    "input-types": (lambda: doubled(TensorProto.FLOAT16), lambda: doubled(TensorProto.FLOAT)),
     "float64": (lambda: doubled(TensorProto.DOUBLE), lambda: doubled(TensorProto.FLOAT)),
     "model-size": (lambda: heavy(2**29), lambda: heavy(2**20)),
     "initializer-inputs": (lambda: edited(conv(), listed), conv),

@@ -34,7 +34,10 @@ RULE = Rule(
         "Without a profile the build fails, or trtexec takes 1 for every open axis. A calibration uses the profile's "
         "opt shape alone."
     ),
-    remedy="give --min, --opt and --max shapes to `calib engine` (or trtexec), or export with a fixed size",
+    remedy=(
+        "name the shapes: `calib engine … --shapes NAME:MIN/OPT/MAX`, or trtexec --minShapes; or export with a fixed "
+        "size"
+    ),
     sources=(TRT_SHAPES,),
     levels=levels(trt="note"),
     check=check,
