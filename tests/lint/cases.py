@@ -493,6 +493,7 @@ CASES: Mapping[str, Case] = {
         ),
         batchnorm,
     ),
+    "layer-channels": (lambda: conv(shape=(1, 4, 16, 16)), conv),
     "window-invalid": (
         lambda: single("AveragePool", kernel_shape=[2, 2], strides=[0, 0]),
         lambda: single("AveragePool", kernel_shape=[2, 2], strides=[1, 1]),
