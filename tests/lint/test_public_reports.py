@@ -334,3 +334,16 @@ def test_folding_is_blocked_by_a_second_reader() -> None:
 
 def test_weights_among_the_inputs_say_how_many() -> None:
     assert "1 of 1 initialisers ('w')" in saw(edited(conv(), listed), "initializer-inputs")
+
+
+def test_a_fault_with_consequences_is_reported_at_its_root() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s,i", "n"),
+        node("Concat", "n,n", "t", axis=2),
+        node("Resize", "x,,,t", "y", mode="linear"),
+    ]
+    graph = model(nodes, {"x": (1, 3, 8, 8)}, ["y"], {"i": np.array([0, 1], np.int64)})
+    item = found(graph, "shape-inference")
+    assert item is not None
+    assert (item.names, item.places[0].saw) == (("n_t",), "axis must be in [-rank, rank-1].")

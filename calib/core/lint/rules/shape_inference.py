@@ -43,7 +43,7 @@ def _fault(model: onnx.ModelProto) -> str | None:
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:  # noqa: BLE001  inference raises its own kinds and C++'s
-        return str(error)
+        return next(iter(str(error).strip().splitlines()), "")  # what follows the first fault is its consequence
     return None
 
 
@@ -54,8 +54,7 @@ def _sighting(message: str) -> Sighting:
 
 
 def _clean(message: str) -> str:
-    first = next(iter(message.strip().splitlines()), "")
-    return TAGS.sub("", NODE.sub("", first)).strip() or "it stops without a reason"
+    return TAGS.sub("", NODE.sub("", message)).strip() or "it stops without a reason"
 
 
 RULE = Rule(
