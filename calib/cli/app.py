@@ -29,6 +29,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("evaluate", "calib.cli.evaluate"),
     ("verify", "calib.cli.verify"),
     ("sign", "calib.cli.sign"),
+    ("lint", "calib.cli.lint"),
     ("engine", "calib.cli.engine"),
     ("scan", "calib.cli.scan"),
     ("sample", "calib.cli.sample"),

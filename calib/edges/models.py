@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,14 @@ PROTOBUF_LIMIT = 2_000_000_000
 """Largest file written as one protobuf message; the format ends at 2 GiB."""
 ALIGNMENT = 4096
 EXTERNAL_MINIMUM = 1024
+
+RAW_BYTES: Mapping[int, int] = {
+    onnx.TensorProto.FLOAT: 4, onnx.TensorProto.DOUBLE: 8, onnx.TensorProto.FLOAT16: 2, onnx.TensorProto.BFLOAT16: 2,
+    onnx.TensorProto.INT64: 8, onnx.TensorProto.INT32: 4, onnx.TensorProto.INT16: 2, onnx.TensorProto.INT8: 1,
+    onnx.TensorProto.UINT64: 8, onnx.TensorProto.UINT32: 4, onnx.TensorProto.UINT16: 2, onnx.TensorProto.UINT8: 1,
+    onnx.TensorProto.BOOL: 1,
+}  # fmt: skip
+"""Bytes of an element in ``raw_data``, of the types whose elements are whole bytes."""
 
 SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"version https://git-lfs", "a git-lfs pointer, not the model itself", "run `git lfs pull` where it came from"),
@@ -59,6 +68,7 @@ def load_model(path: str | os.PathLike[str], data: bytes | None = None) -> onnx.
     _refuse_newer(place, model)
     _refuse_odd_names(place, model)
     _load_external(place, model)
+    _refuse_damaged(place, model)
     make_dense(model.graph)
     return model
 
@@ -148,6 +158,39 @@ def _refuse_odd_names(path: Path, model: onnx.ModelProto) -> None:
             got=odd,
             remedy="the file is damaged; fetch it again, or export it anew",
         )
+
+
+def _refuse_damaged(path: Path, model: onnx.ModelProto) -> None:
+    """Refuse tensors whose stored bytes do not make their shape; decoding them would fail later, without a name."""
+    for tensor in all_tensors(model):
+        expected, got = _stored_bytes(tensor)
+        if expected != got:
+            raise ModelError(
+                f"{path}, tensor {tensor.name!r}",
+                expected=f"{expected} bytes for shape {list(tensor.dims)}",
+                got=str(got),
+                remedy="the file is damaged, or was edited by hand; fetch it again, or export it anew",
+            )
+
+
+def _stored_bytes(tensor: onnx.TensorProto) -> tuple[int, int]:
+    """Answer the bytes that a tensor's shape asks for, and those it stores; equal where they cannot be told."""
+    kind = onnx.TensorProto
+    elements = math.prod(tensor.dims)
+    if tensor.data_location == kind.EXTERNAL or tensor.HasField("segment"):
+        return 0, 0
+    if tensor.HasField("raw_data") and tensor.data_type != kind.STRING:
+        width = RAW_BYTES.get(tensor.data_type)
+        return (0, 0) if width is None else (elements * width, len(tensor.raw_data))
+    typed: Mapping[int, Sized] = {
+        kind.FLOAT: tensor.float_data,
+        kind.INT64: tensor.int64_data,
+        kind.DOUBLE: tensor.double_data,
+        kind.STRING: tensor.string_data,
+    }
+    stored = typed.get(tensor.data_type)
+    width = RAW_BYTES.get(tensor.data_type, 1)
+    return (0, 0) if stored is None else (elements * width, len(stored) * width)
 
 
 def _load_external(path: Path, model: onnx.ModelProto) -> None:

@@ -178,3 +178,21 @@ def test_unwritable_place_is_an_output_error(graph, tmp_path):
 def test_the_shared_html_page_is_named(shared):
     with pytest.raises(ModelError, match="HTML"):
         load_model(shared / "cases/models/not_a_model_html.onnx")
+
+
+def test_a_tensor_whose_bytes_do_not_make_its_shape_is_named(tmp_path, graph):
+    path = tmp_path / "model.onnx"
+    whole = graph.graph.initializer[0].raw_data
+    for data in (whole[:-4], whole + b"\0" * 4, b""):
+        graph.graph.initializer[0].raw_data = data
+        path.write_bytes(graph.SerializeToString())
+        with pytest.raises(ModelError, match=f"tensor 'w': expected 6912 bytes for shape .*, got {len(data)}"):
+            load_model(path)
+    graph.graph.initializer[0].ClearField("raw_data")
+    graph.graph.initializer[0].float_data.extend([1.0] * 1727)
+    path.write_bytes(graph.SerializeToString())
+    with pytest.raises(ModelError, match="got 6908"):
+        load_model(path)
+    graph.graph.initializer[0].float_data.append(1.0)
+    path.write_bytes(graph.SerializeToString())
+    assert len(load_model(path).graph.initializer[0].float_data) == 1728
