@@ -126,7 +126,8 @@ def describe_choice(choice: Choice) -> Json:
 
 
 def _head(item: Loaded, reading: str) -> Json:
-    kind = {True: "qdq", False: "float", None: "python"}[item.quantized]
+    kinds = {True: "qdq", False: "float", None: "python"}
+    kind = "engine" if item.source.kind == "engine" else kinds[item.quantized]
     return {
         "name": item.source.name,
         "path": item.source.address,
