@@ -10,7 +10,6 @@ from calib.core.preprocess import geometry
 from calib.core.scoremap import (
     OutputReading,
     choose_output,
-    odd_resolution,
     output_makers,
     planes_of,
     predict,
@@ -138,11 +137,3 @@ def test_more_channels_than_classes_are_foreign_predictions() -> None:
     found = predict(logits, OutputReading("o", "scores"), geometry((8, 12), SPEC), (8, 12), 5)
     assert found.foreign == {6: 24}
     assert (found.ids[:2] == 6).all()
-
-
-def test_a_size_that_an_export_rounded_is_noticed() -> None:
-    """A1-10: 119 rows for 120; a fraction of the input is none of these."""
-    assert odd_resolution((119, 160), (120, 160))
-    assert not odd_resolution((120, 160), (120, 160))
-    assert not odd_resolution((30, 40), (120, 160))
-    assert not odd_resolution((90, 90), (713, 713))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from calib import __version__
@@ -25,16 +26,22 @@ Json = dict[str, Any]
 def judge_all(
     models: Sequence[Json], limits: Sequence[Limit], reference: int | None, request: EvaluateRequest
 ) -> tuple[Verdict, ...]:
-    """Judge every network but the reference by every limit; failing ones first."""
+    """Judge every network but the reference by every limit; failing ones first.
+
+    Against a reference that answers NaN nothing passes: who loses nothing against it may be as broken.
+    """
     by_interval = request.gate_by == "interval"
-    return order_verdicts(
-        [
-            judge(model["name"], limit, *_delta(model["vs_reference"], limit), by_interval=by_interval)
-            for place, model in enumerate(models)
-            for limit in limits
-            if place != reference
-        ]
-    )
+    verdicts = [
+        judge(model["name"], limit, *_delta(model["vs_reference"], limit), by_interval=by_interval)
+        for place, model in enumerate(models)
+        for limit in limits
+        if place != reference
+    ]
+    lost = 0 if reference is None else models[reference]["pixels_without_prediction"]
+    if lost:
+        reason = f"the reference answers NaN on {lost} pixels: a loss against it says nothing"
+        verdicts = [replace(verdict, passed=False, reason=reason) for verdict in verdicts]
+    return order_verdicts(verdicts)
 
 
 def make_document(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from calib.core.maxdrop import Limit, Verdict, check_names, parse_max_drop
-from calib.core.slices import DARK_PIXELS, Slice, dark_pixels, make_slices, split_slice_option
+from calib.core.slices import DARK_PIXELS, Slice, dark_pixels, make_slices, parse_slices
 from calib.edges.evaluation.loading import Loaded, load_network
 from calib.edges.evaluation.matrices import Matrices
-from calib.edges.evaluation.mlflowlog import log_evaluation
+from calib.edges.evaluation.mlflowlog import log_evaluation, require_mlflow
 from calib.edges.evaluation.sources import Calibration, Source, find_sources
 from calib.edges.evaluation.tables import write_document, write_tables
 from calib.edges.files import make_output_folder
@@ -85,6 +85,8 @@ def evaluate(
         TypeError: an option does not exist.
     """
     several = [models] if isinstance(models, str | os.PathLike) else list(models)
+    if isinstance(options.get("slices"), str):
+        options["slices"] = [options["slices"]]
     request = EvaluateRequest([os.fspath(item) for item in several], os.fspath(data), Path(output), **options)
     return run_evaluation(request, progress or SilentProgress()).document
 
@@ -96,16 +98,19 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
         CalibError: something given cannot be used; see the subclasses.
     """
     limits = parse_max_drop(request.max_drop) if request.max_drop else ()
-    custom = dict(split_slice_option(text) for text in request.slices)
+    custom = parse_slices(request.slices)
+    if request.mlflow is not None:
+        require_mlflow()
     sources = find_sources(request.models, request.reference)
     dataset = load_dataset(request.data, request.split, request.root, request.preprocess)
     require_labels(dataset)
     require_preprocess(dataset)
+    _check_limits([limit for limit in limits if limit.kind == "class"], dataset, ())
     sampling = make_sampling(request, dataset)
     loaded = _load(request, dataset, sources, progress)
     reference = choose_reference(request, loaded)
-    if limits and reference is None:
-        raise _needs_reference("--max-drop")
+    if limits:
+        _require_opponents(loaded, reference)
     make_output_folder(request.output)
     scratch = make_output_folder(request.output / SCRATCH)
     table = scan(dataset, request.output / INDEX, progress=progress, workers=request.workers).table
@@ -122,7 +127,7 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     models = compare_networks(networks, slices, sampling, reference, progress)
     models = [{"name": name, **model} for name, model in zip(networks.names, models, strict=True)]
     verdicts = judge_all(models, limits, reference, request)
-    every_note = (*notes, *left_out, *counted.notes)
+    every_note = (*notes, *left_out, *_remarks(counted.matrices))
     document = make_document(counting, models, slices, split_facts(networks), verdicts, calibrations, every_note)
     images = image_rows(networks, slices, reference)
     return _write(counting, Evaluation(request.output, document, images, verdicts, counted.reused))
@@ -195,13 +200,27 @@ def _check_limits(limits: Sequence[Limit], dataset: Dataset, slices: Sequence[Sl
     check_names(limits, classes, [*(item.name for item in slices), DARK_PIXELS])
 
 
-def _needs_reference(place: str) -> UsageError:
-    return UsageError(
-        place,
-        expected="a reference to lose against",
-        got="none",
-        remedy="name the float network with --reference, or first among the MODELs",
-    )
+def _require_opponents(loaded: Sequence[Loaded], reference: int | None) -> None:
+    """Refuse a gate that would open without having judged anything."""
+    if reference is None:
+        raise UsageError(
+            "--max-drop",
+            expected="a reference to lose against",
+            got="none",
+            remedy="name the float network with --reference, or first among the MODELs",
+        )
+    if len(loaded) < 2:
+        raise UsageError(
+            "--max-drop",
+            expected="a network to judge against the reference",
+            got=f"{loaded[reference].source.address} alone",
+            remedy="name the quantized network, or its build folder, among the MODELs",
+        )
+
+
+def _remarks(matrices: Matrices) -> Iterator[str]:
+    for name, remarks in zip(matrices.models, matrices.remarks, strict=True):
+        yield from (f"{name}: {remark}" for remark in remarks)
 
 
 def _write(counting: Counting, evaluation: Evaluation) -> Evaluation:
