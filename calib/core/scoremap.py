@@ -163,9 +163,10 @@ def _channel_axis(shape: Sequence[int | None], classes: int) -> int | None:
     """Axis of a rank-4 shape, 1 or 3, that holds a channel a class; None where neither can.
 
     More channels than classes are possible, but then as channels: fewer than rows and columns. Else a network of too
-    few classes would pass for one with its channels last and as many as it has columns.
+    few classes would pass for one with its channels last and as many as it has columns. Where rows and columns are open
+    and axis 1 is not, that holds the channels.
     """
-    for axis in (1, 3):
+    for axis in (1,) if shape[1] is not None and shape[2] is shape[3] is None else (1, 3):
         if shape[axis] is None or shape[axis] == classes:
             return axis
     for axis, others in ((1, (2, 3)), (3, (1, 2))):

@@ -37,6 +37,13 @@ def test_channels_first_and_last() -> None:
     assert choose(tensor("o", None, 5, 8, 5)).layout == "auto"
 
 
+def test_a_network_of_other_classes_with_open_sides_is_refused() -> None:
+    with pytest.raises(ModelError, match="a batch of 7 channels"):
+        choose(tensor("o", None, 5, None, None), classes=7)
+    assert choose(tensor("o", None, 9, None, None), classes=7).kind == "scores"
+    assert choose(tensor("o", None, 5, None, 7), classes=7).layout == "nhwc"
+
+
 def test_where_both_axes_fit_the_aspect_of_the_input_decides() -> None:
     reading = OutputReading("o", "scores")
     assert planes_of(np.zeros((1, 5, 10, 5)), reading, 5, (20, 10), "o").shape == (1, 5, 10, 5)

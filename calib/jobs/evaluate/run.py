@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from calib.edges.evaluation.mlflowlog import log_evaluation, require_mlflow
 from calib.edges.evaluation.sources import Calibration, Source, find_sources
 from calib.edges.evaluation.tables import write_document, write_tables
 from calib.edges.files import make_output_folder
+from calib.edges.folderlock import sole_writer
 from calib.edges.manifest import load_dataset, require_preprocess
 from calib.edges.progress import SilentProgress
 from calib.errors import UsageError
@@ -97,6 +98,27 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     Raises:
         CalibError: something given cannot be used; see the subclasses.
     """
+    question = _prepare(request, progress)
+    make_output_folder(request.output)
+    with sole_writer(request.output, request.output / SCRATCH):
+        return _answer(question, progress)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A request that was found sound, before anything is scored or written."""
+
+    request: EvaluateRequest
+    limits: tuple[Limit, ...]
+    custom: Mapping[str, str]
+    sources: tuple[Source, ...]
+    dataset: Dataset
+    sampling: Sampling
+    loaded: tuple[Loaded, ...]
+    reference: int | None
+
+
+def _prepare(request: EvaluateRequest, progress: Progress) -> _Question:
     limits = parse_max_drop(request.max_drop) if request.max_drop else ()
     custom = parse_slices(request.slices)
     if request.mlflow is not None:
@@ -111,22 +133,25 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     reference = choose_reference(request, loaded)
     if limits:
         _require_opponents(loaded, reference)
-    make_output_folder(request.output)
-    scratch = make_output_folder(request.output / SCRATCH)
+    return _Question(request, limits, custom, sources, dataset, sampling, loaded, reference)
+
+
+def _answer(question: _Question, progress: Progress) -> Evaluation:
+    request, dataset, reference = question.request, question.dataset, question.reference
     table = scan(dataset, request.output / INDEX, progress=progress, workers=request.workers).table
-    notes = list(filter(None, (ignored_class(dataset), check_foreign(dataset, table, request))))
-    calibrations = check_leaks(sources, request, table, scratch, progress)
-    notes += _foreign_builds(calibrations, loaded, reference)
-    slices, left_out = make_slices(table, [record.group for record in dataset.records], custom)
-    _check_limits(limits, dataset, slices)
-    counting = Counting(request, dataset, table, loaded, reference, progress)
+    notes = list(filter(None, (ignored_class(dataset), check_foreign(dataset, table, request.foreign))))
+    calibrations = check_leaks(question.sources, request, table, request.output / SCRATCH, progress)
+    notes += _foreign_builds(calibrations, question.loaded, reference)
+    slices, left_out = make_slices(table, [record.group for record in dataset.records], question.custom)
+    _check_limits(question.limits, dataset, slices)
+    counting = Counting(request, dataset, table, question.loaded, reference, progress)
     counted = counting.count()
     networks = networks_of(counted.matrices)
     if dark_holders(networks).any():
         slices = (*slices, dark_pixels(table, dark_holders(networks)))
-    models = compare_networks(networks, slices, sampling, reference, progress)
+    models = compare_networks(networks, slices, question.sampling, reference, progress)
     models = [{"name": name, **model} for name, model in zip(networks.names, models, strict=True)]
-    verdicts = judge_all(models, limits, reference, request)
+    verdicts = judge_all(models, question.limits, reference, request)
     every_note = (*notes, *left_out, *_remarks(counted.matrices))
     document = make_document(counting, models, slices, split_facts(networks), verdicts, calibrations, every_note)
     images = image_rows(networks, slices, reference)
