@@ -1,6 +1,6 @@
 """Evaluation against the bare forward passes of the same networks, in one process, and its memory.
 
-    python tests/bench/evaluate.py NET.onnx BUILD --data MANIFEST --split S [--root R] [--images N] [--pictures P]
+    python -m tests.bench.evaluate NET.onnx BUILD --data MANIFEST --split S [--root R] [--images N] [--pictures P]
 
 The bare loop runs every network once on every image, inputs ready in memory, one thread a run and as many images side
 by side as evaluation has: what cannot be saved. Evaluation reads, scores, resizes, counts, compares, draws and writes.
@@ -23,7 +23,6 @@ from pathlib import Path
 
 import onnxruntime
 import yaml
-from bench import run_calib
 
 from calib.core.graph import analyse
 from calib.edges.evaluation.sources import find_sources
@@ -33,6 +32,7 @@ from calib.edges.models import load_model
 from calib.jobs.evaluate import evaluate
 from calib.stages.inputs import bind_inputs
 from calib.types.data import Dataset
+from tests.bench.bench import run_calib
 
 SPLIT = "bench"
 

@@ -76,7 +76,9 @@ def test_long_names_do_not_widen_tables(open_report: Any, report: Path) -> None:
     page = open_report(report, viewport={"width": 1440, "height": 900})
     frames = page.locator(".sort-frame .scroll:visible")
     assert frames.count() >= 5
-    assert frames.evaluate_all("all => all.map((frame) => frame.scrollWidth - frame.clientWidth)") == [0] * frames.count()
+    assert (
+        frames.evaluate_all("all => all.map((frame) => frame.scrollWidth - frame.clientWidth)") == [0] * frames.count()
+    )
 
 
 def test_rare_slices_unfold(open_report: Any, report: Path) -> None:
