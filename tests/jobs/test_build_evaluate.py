@@ -98,7 +98,7 @@ def test_a_split_that_cannot_be_scored_is_told_before_a_network_is_run(
     data: Evalset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, error: type[CalibError], words: str
 ) -> None:
     spoil(data)
-    monkeypatch.setattr(run, "make_sources", None)
+    monkeypatch.setattr(run, "_Job", None)
     with pytest.raises(error, match=words):
         run_build(request_for(data, tmp_path))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +175,17 @@ def test_pictures_need_no_further_forward_pass_and_are_those_of_one(
     evaluate(models, data.manifest, output=tmp_path / "out", resamples=100, pictures=2)
     assert len(passes) > 6 * len(models)
     assert (tmp_path / "out" / "evaluation.html").read_bytes() == first
+
+
+def test_odd_file_names_of_networks_are_shown_escaped(
+    data: Evalset, networks: tuple[Path, Path], tmp_path: Path
+) -> None:
+    odd = tmp_path / os.fsdecode(b"two\nlines\xff\x1b[31m.onnx")
+    try:
+        odd.write_bytes(networks[1].read_bytes())
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names alone")
+    document = evaluate([networks[0], odd], data.manifest, output=tmp_path / "out", resamples=100, pictures=1)
+    assert document["models"][1]["name"] == r"two\nlines\xff\x1b[31m"
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8")) == document
+    assert r"two\nlines\xff" in (tmp_path / "out" / "evaluation.html").read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from calib.core.printable import printable
 from calib.edges.builddir import PROVENANCE
 from calib.errors import FormatError, ModelError, UsageError
 
@@ -158,7 +159,7 @@ def _named(sources: Iterable[Source]) -> tuple[Source, ...]:
 
     A calibrator's network keeps the calibrator's name beside a ``minmax.onnx`` of another kind.
     """
-    listed = list(sources)
+    listed = [replace(source, name=printable(source.name)) for source in sources]
     for renamed in (_by_file, _by_folder):
         counts = Counter(source.name for source in listed)
         listed = [renamed(source) if counts[source.name] > 1 else source for source in listed]
@@ -171,11 +172,11 @@ def _named(sources: Iterable[Source]) -> tuple[Source, ...]:
 
 
 def _by_file(source: Source) -> Source:
-    name = Path(source.address).name
+    name = printable(Path(source.address).name)
     return source if source.kind == "factory" or name.endswith(QDQ) else replace(source, name=name)
 
 
 def _by_folder(source: Source) -> Source:
     if source.kind == "factory":
         return source
-    return replace(source, name=f"{Path(source.address).resolve().parent.name}/{source.name}")
+    return replace(source, name=f"{printable(Path(source.address).resolve().parent.name)}/{source.name}")

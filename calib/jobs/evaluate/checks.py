@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from calib.core.printable import printable
 from calib.core.scoretable import take_rows
 from calib.edges.evaluation.sources import Calibration, Source, read_calibration
 from calib.edges.files import sha256_file
@@ -188,7 +189,7 @@ def _root(dataset: Dataset) -> str:
 def other_network(calibrations: Sequence[Calibration], reference: str, files: Mapping[str, str]) -> list[str]:
     """Warn where variants were not built from the reference."""
     return [
-        f"{item.folder} was not built from {reference}: differences also hold what changed between the two networks"
+        f"{printable(str(item.folder))} was not built from {reference}: differences also hold what changed between the two networks"
         for item in calibrations
         if item.network and set(item.network.values()).isdisjoint(files.values())
     ]

@@ -10,6 +10,7 @@ from calib import __version__
 from calib.core.bestvariant import Choice, VariantScore, choose_variant
 from calib.core.bootstrap import FEWEST, LEVEL
 from calib.core.maxdrop import Limit, Verdict, judge, order_verdicts
+from calib.core.printable import printable
 from calib.core.slices import Slice
 from calib.edges.evaluation.loading import Loaded
 from calib.edges.evaluation.sources import Calibration
@@ -137,7 +138,7 @@ def _head(item: Loaded, reading: str) -> Json:
     kind = "engine" if item.source.kind == "engine" else kinds[item.quantized]
     return {
         "name": item.source.name,
-        "path": item.source.address,
+        "path": printable(item.source.address),
         "kind": kind,
         "sha256": item.digest or None,
         "output": reading,
@@ -171,7 +172,7 @@ def _verdict(item: Verdict) -> Json:
 def _calibrated(item: Calibration) -> Json:
     provenance = item.provenance
     return {
-        "folder": str(item.folder),
+        "folder": printable(str(item.folder)),
         "images": len(item.images),
         "split": provenance.get("request", {}).get("split"),
         "samplers": [sampler.get("spec") for sampler in provenance.get("samplers", [])],
