@@ -189,7 +189,8 @@ def _root(dataset: Dataset) -> str:
 def other_network(calibrations: Sequence[Calibration], reference: str, files: Mapping[str, str]) -> list[str]:
     """Warn where variants were not built from the reference."""
     return [
-        f"{printable(str(item.folder))} was not built from {reference}: differences also hold what changed between the two networks"
+        f"{printable(str(item.folder))} was not built from {reference}: differences also hold what changed between the "
+        "two networks"
         for item in calibrations
         if item.network and set(item.network.values()).isdisjoint(files.values())
     ]
