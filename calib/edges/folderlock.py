@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -14,40 +16,53 @@ LOCK = "lock"
 
 
 @contextlib.contextmanager
-def sole_writer(folder: Path, scratch: Path) -> Iterator[None]:
-    """Hold an output folder for this run alone; the hold ends with the process, however it ends.
+def sole_writer(scratch: Path) -> Iterator[None]:
+    """Keep other runs out of an output folder while the block runs; a process that dies lets go.
 
-    Where the system knows no such locks (Windows, some network file systems) nothing is held.
+    Where the system knows no such locks (Windows, some network file systems) nothing is kept out.
 
     Args:
-        folder: what is held, for messages.
-        scratch: folder for the lock's file; created, and removed at the end if nothing else is in it.
+        scratch: folder inside the output folder, for the lock's file and what an interrupted run leaves; created, and
+            removed at the end if nothing else is in it.
 
     Raises:
-        OutputError: another run holds the folder, or it cannot be written.
+        OutputError: another run is at work in the folder, or it cannot be written.
     """
-    make_output_folder(scratch)
-    path = scratch / LOCK
-    with output_errors(path):
-        stream = path.open("ab")
-    with stream:
-        if not _hold(stream):
+    with output_errors(scratch):
+        stream = _locked_file(make_output_folder(scratch) / LOCK)
+    try:
+        yield
+    finally:
+        if [path.name for path in scratch.glob("*")] == [LOCK]:
+            shutil.rmtree(scratch, ignore_errors=True)
+        stream.close()
+
+
+def _locked_file(path: Path) -> IO[str]:
+    """Open a file and lock it until it is closed."""
+    while True:
+        stream = path.open("a+")
+        if not _lock(stream):
+            with stream:
+                stream.seek(0)
+                holder = stream.read().strip() or "?"
             raise OutputError(
-                str(folder),
-                expected="a folder that no other run writes into",
-                got="one that a running command holds",
-                remedy="wait for it, or choose another output with -o",
+                str(path.parent.parent),
+                expected="a folder that no other run is writing to",
+                got=f"one that process {holder} is at work in",
+                remedy="wait until it is done, or choose another folder with -o",
             )
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):  # what is left there belongs to an interrupted run
-                path.unlink()
-                scratch.rmdir()
+        if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+            stream.truncate(0)
+            stream.write(f"{os.getpid()}\n")
+            stream.flush()
+            return stream
+        stream.close()  # the run that had it ended, and removed the file in between
+        make_output_folder(path.parent)
 
 
-def _hold(stream: IO[bytes]) -> bool:
-    """Take the lock; False where another has it."""
+def _lock(stream: IO[str]) -> bool:
+    """Whether the lock could be had; where the system has no such locks, it can."""
     try:
         import fcntl
     except ImportError:
@@ -56,6 +71,6 @@ def _hold(stream: IO[bytes]) -> bool:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # the file system has no locks
+    except OSError:  # a file system without locks
         return True
     return True

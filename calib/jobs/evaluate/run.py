@@ -100,7 +100,7 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     """
     question = _prepare(request, progress)
     make_output_folder(request.output)
-    with sole_writer(request.output, request.output / SCRATCH):
+    with sole_writer(request.output / SCRATCH):
         return _answer(question, progress)
 
 
