@@ -45,6 +45,9 @@ def command(
         str | None,
         typer.Option("--evaluate", help="Measure every variant on this split; the best becomes the release."),
     ] = None,
+    output_name: Annotated[
+        str | None, typer.Option("--output-name", help="Output that --evaluate scores, where the network has several.")
+    ] = None,
     trt_version: Annotated[
         str, typer.Option("--trt-version", help="TensorRT version the caches are headed for.")
     ] = "10.14.1",
@@ -83,6 +86,7 @@ def command(
         calibrators=tuple(calibrator or ()),
         evaluation_split=evaluation_split,
         evaluate=evaluate,
+        output_name=output_name,
         seed=seed,
         root=root,
         preprocess=preprocess,

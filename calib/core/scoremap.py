@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.graph import FLOAT_TYPES, GraphTensor, Network, Node
+from calib.core.outputshape import output_remarks
 from calib.core.preprocess import Geometry
 from calib.core.upsample import Sampling, predict_binary, predict_classes, predict_nearest, sampling
 from calib.errors import ModelError, UsageError
@@ -70,12 +71,14 @@ class Prediction:
         ties: pixels whose best score several classes share; None where the network's own argmax hides them.
         lost: pixels with a NaN among their scores.
         foreign: prediction outside the class table to pixels, the most frequent ones.
+        remarks: what is odd about the output.
     """
 
     ids: NDArray[Any]
     ties: int | None
     lost: int
     foreign: Mapping[int, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 def choose_output(
@@ -160,9 +163,10 @@ def _channel_axis(shape: Sequence[int | None], classes: int) -> int | None:
     """Axis of a rank-4 shape, 1 or 3, that holds a channel a class; None where neither can.
 
     More channels than classes are possible, but then as channels: fewer than rows and columns. Else a network of too
-    few classes would pass for one with its channels last and as many as it has columns.
+    few classes would pass for one with its channels last and as many as it has columns. Where rows and columns are open
+    and axis 1 is not, that holds the channels.
     """
-    for axis in (1, 3):
+    for axis in (1,) if shape[1] is not None and shape[2] is shape[3] is None else (1, 3):
         if shape[axis] is None or shape[axis] == classes:
             return axis
     for axis, others in ((1, (2, 3)), (3, (1, 2))):
@@ -240,6 +244,13 @@ def predict(
         size: ``(height, width)`` of the part of the label that the network saw.
         classes: number of classes.
     """
+    found = _predicted(planes, reading, plan, size, classes)
+    return replace(found, remarks=output_remarks(planes.shape, classes, plan.network))
+
+
+def _predicted(
+    planes: NDArray[Any], reading: OutputReading, plan: Geometry, size: tuple[int, int], classes: int
+) -> Prediction:
     height, width = planes.shape[-2:]
     box, net = plan.content, plan.network
     rows = sampling(size[0], height, net[0], box.top, box.bottom - box.top)
@@ -276,11 +287,6 @@ def _read_ids(
 def _count_foreign(ids: NDArray[Any], classes: int) -> dict[int, int]:
     values, counts = np.unique(ids[ids >= classes], return_counts=True)
     return {int(value): int(count) for value, count in zip(values, counts, strict=True)}
-
-
-def odd_resolution(cells: tuple[int, int], network: tuple[int, int]) -> bool:
-    """Whether an output misses the input's size by a pixel or two: an export that rounded a size down."""
-    return any(0 < abs(have - want) <= 2 and want > 8 for have, want in zip(cells, network, strict=True))
 
 
 def with_threshold(reading: OutputReading, threshold: float | None) -> OutputReading:

@@ -62,9 +62,7 @@ def make_slices(
     names = [item.name for item in found]
     for name in custom:
         if names.count(name) > 1 or name in RESERVED:
-            raise UsageError(
-                f"--slice {name}=…", expected="a name that is not taken", got=repr(name), remedy="choose another name"
-            )
+            raise _taken(name)
     notes = [f"slice {item.name}: no image fits ({item.rule})" for item in found if not item.mask.any()]
     return tuple(item for item in found if item.mask.any()), (*notes, *_skipped_columns(groups))
 
@@ -82,6 +80,26 @@ def split_slice_option(text: str) -> tuple[str, str]:
             remedy='write for example --slice night="luma_mean<60"',
         )  # fmt: skip
     return name.strip(), expression.strip()
+
+
+def parse_slices(texts: Sequence[str]) -> dict[str, str]:
+    """Take several ``NAME=EXPRESSION`` apart: name to expression.
+
+    Raises:
+        UsageError: one is malformed, or two have one name.
+    """
+    found: dict[str, str] = {}
+    for name, expression in map(split_slice_option, texts):
+        if name in found or name in RESERVED:
+            raise _taken(name)
+        found[name] = expression
+    return found
+
+
+def _taken(name: str) -> UsageError:
+    return UsageError(
+        f"--slice {name}=…", expected="a name that is not taken", got=repr(name), remedy="choose another name"
+    )
 
 
 def dark_pixels(table: ScoreTable, holders: Mask) -> Slice:
@@ -132,7 +150,7 @@ def _groups(groups: Sequence[Mapping[str, str]]) -> Iterator[Slice]:
     for column in sorted({name for group in groups for name in group}):
         own = [group.get(column) for group in groups]
         values = sorted({value for value in own if value is not None})
-        if len(values) > MOST_VALUES:
+        if _names_images(own):
             continue
         for value in values:
             mask = np.array([item == value for item in own], bool)
@@ -140,13 +158,19 @@ def _groups(groups: Sequence[Mapping[str, str]]) -> Iterator[Slice]:
 
 
 def _skipped_columns(groups: Sequence[Mapping[str, str]]) -> list[str]:
-    columns = sorted({name for group in groups for name in group})
-    counts = {name: len({group[name] for group in groups if name in group}) for name in columns}
-    return [
-        f"manifest column {name}: {count} values, no slices of it; --slice can still use it"
-        for name, count in counts.items()
-        if count > MOST_VALUES
-    ]
+    notes = []
+    for name in sorted({name for group in groups for name in group}):
+        own = [group.get(name) for group in groups]
+        if _names_images(own):
+            values = len({value for value in own if value is not None})
+            notes.append(f"manifest column {name}: {values} values, no slices of it; --slice can still use it")
+    return notes
+
+
+def _names_images(values: Sequence[str | None]) -> bool:
+    """Whether a column tells images apart and not groups: very many values, or never two images with one."""
+    known = [value for value in values if value is not None]
+    return len(set(known)) > MOST_VALUES or (len(known) > 1 and len(set(known)) == len(known))
 
 
 def _custom(table: ScoreTable, groups: Sequence[Mapping[str, str]], custom: Mapping[str, str]) -> Iterator[Slice]:

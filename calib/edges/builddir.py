@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from calib.core.statfile import pack, unpack
 from calib.edges.files import make_output_folder, output_errors, sha256_file, write_atomic
+from calib.edges.folderlock import LOCK, sole_writer
 from calib.errors import FormatError, OutputError
 from calib.stages.collect import Collected
 
@@ -26,7 +26,6 @@ RELEASE = "calibration.cache"
 REPORT = "report.html"
 STATISTICS = "statistics.npz"
 REQUEST = "request.json"
-LOCK = "lock"
 SUFFIXES = frozenset({".cache", ".data", ".html", ".json", ".jsonl", ".npz", ".onnx"})
 """Of the files that builds write."""
 
@@ -54,21 +53,13 @@ class BuildFolder:
         self.path = make_output_folder(path)
         self.partial = path / PARTIAL
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other builds out of the folder while the block runs; a process that dies lets go.
 
         Raises:
             OutputError: another build is at work in it.
         """
-        with output_errors(self.partial):
-            stream = _locked_file(make_output_folder(self.partial) / LOCK)
-        try:
-            yield
-        finally:
-            if [path.name for path in self.partial.glob("*")] == [LOCK]:
-                shutil.rmtree(self.partial, ignore_errors=True)
-            stream.close()
+        return sole_writer(self.partial)
 
     def refuse_foreign(self, names: Iterable[str]) -> None:
         """Refuse to overwrite files that no build wrote.
@@ -202,40 +193,3 @@ class BuildFolder:
     def end(self) -> None:
         """Remove what only an unfinished build needs."""
         shutil.rmtree(self.partial, ignore_errors=True)
-
-
-def _locked_file(path: Path) -> IO[str]:
-    """Open a file and lock it until it is closed."""
-    while True:
-        stream = path.open("a+")
-        if not _lock(stream):
-            with stream:
-                stream.seek(0)
-                holder = stream.read().strip() or "?"
-            raise OutputError(
-                str(path.parent.parent),
-                expected="a folder that no other build is writing to",
-                got=f"one that process {holder} is at work in",
-                remedy="wait until it is done, or choose another folder with -o",
-            )
-        if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
-            stream.truncate(0)
-            stream.write(f"{os.getpid()}\n")
-            stream.flush()
-            return stream
-        stream.close()  # the build that had it ended, and removed the file in between
-
-
-def _lock(stream: IO[str]) -> bool:
-    """Whether the lock could be had; where the system has no such locks, it can."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True

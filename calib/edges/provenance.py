@@ -22,7 +22,7 @@ LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "open
 
 def model_digest(path: Path) -> dict[str, str]:
     """Sha256 of a model file and of every external data file it names, by file name."""
-    model = onnx.load_model(path, load_external_data=False)
+    model = onnx.load_model(path, format="protobuf", load_external_data=False)
     names = {path.name: path}
     for tensor in _external_tensors(model):
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), None)

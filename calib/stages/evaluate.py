@@ -7,9 +7,7 @@ kept of an image is a few hundred numbers, so memory does not grow with the imag
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -20,14 +18,15 @@ from numpy.typing import NDArray
 
 from calib.core.boundary import band_width, window_range
 from calib.core.confusion import count_flips, count_label, count_pixels
+from calib.core.outputshape import refuse_single_cell
 from calib.core.preprocess import Geometry, geometry
-from calib.core.scoremap import OutputReading, Prediction, odd_resolution, planes_of, predict
+from calib.core.scoremap import OutputReading, Prediction, planes_of, predict
 from calib.core.scores import area_factor
 from calib.core.smallobjects import Objects, count_found, count_objects, find_objects
 from calib.core.tally import BAND, CROPPED, SEEN, VOID, Sparse, image_layout, network_layout, to_sparse
 from calib.errors import ImageError
+from calib.stages.worst import WorstMaps, image_miou
 from calib.types.data import Preprocess
-from calib.types.progress import Task
 from calib.types.runner import Feeds, Runner, to_host
 
 
@@ -75,6 +74,7 @@ class ImageTally:
         networks: counts under each network, in their order (:func:`calib.core.tally.network_layout`).
         foreign: of each network, predictions outside the class table to pixels.
         ties_known: of each network, whether ties could be counted.
+        remarks: of each network, what is odd about its output.
     """
 
     key: str
@@ -82,6 +82,7 @@ class ImageTally:
     networks: tuple[Sparse, ...]
     foreign: tuple[Mapping[int, int], ...]
     ties_known: tuple[bool, ...]
+    remarks: tuple[tuple[str, ...], ...]
 
 
 @dataclass
@@ -121,6 +122,7 @@ class Evaluator:
         preprocess: how pictures become the main network input.
         dark_luma: luma below this (0..255) is dark.
         has_reference: whether the first network is one.
+        worst: keeps the class maps of the worst images, for pictures; None keeps none.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Evaluator:
         dark_luma: int,
         *,
         has_reference: bool,
+        worst: WorstMaps | None = None,
     ) -> None:
         self._contenders = contenders
         self._classes = classes
@@ -139,8 +142,8 @@ class Evaluator:
         self._has_reference = has_reference
         self._layout = network_layout(classes)
         self._image_layout = image_layout(classes)
+        self._worst = worst
         self.clock = Clock()
-        self.odd_sizes: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
 
     def score(self, scene: Scene) -> ImageTally:
         """Count one image under every network.
@@ -151,23 +154,28 @@ class Evaluator:
         """
         started = time.perf_counter()
         view = self._look(scene)
-        vectors, foreign, ties = [], [], []
-        reference: NDArray[Any] | None = None
+        vectors, asides = [], []
+        reference: tuple[NDArray[Any], Sparse] | None = None
         inference = 0.0
         for contender, prediction, spent in self._predictions(scene, view.plan, self._contenders):
             inference += spent
-            vectors.append(self._count(view, prediction, reference, f"{contender.name}, {scene.key}"))
-            foreign.append(prediction.foreign)
-            ties.append(prediction.ties is not None)
+            before = None if reference is None else reference[0]
+            vectors.append(self._count(view, prediction, before, f"{contender.name}, {scene.key}"))
+            asides.append((prediction.foreign, prediction.ties is not None, prediction.remarks))
+            self._offer(contender.name, scene.key, (prediction.ids, vectors[-1]), reference)
             if self._has_reference and reference is None:
-                reference = prediction.ids
+                reference = prediction.ids, vectors[-1]
         image = to_sparse(self._describe(scene, view))
         self.clock.add(time.perf_counter() - started, inference)
-        return ImageTally(scene.key, image, tuple(vectors), tuple(foreign), tuple(ties))
+        foreign, ties, remarks = zip(*asides, strict=True)
+        return ImageTally(scene.key, image, tuple(vectors), foreign, ties, remarks)
 
     def class_maps(self, scene: Scene, wanted: Collection[str]) -> tuple[Geometry, dict[str, NDArray[Any]]]:
-        """Predict one image under some networks, for pictures: where it was seen, and the class maps there by name."""
+        """One image under some networks, for pictures: where it was seen, and the class maps there by name."""
         plan = self._plan(scene)
+        found = None if self._worst is None else self._worst.find(scene.key, wanted)
+        if found is not None:
+            return plan, found
         kept = [contender for contender in self._contenders if contender.name in wanted]
         return plan, {own.name: prediction.ids for own, prediction, _ in self._predictions(scene, plan, kept)}
 
@@ -191,10 +199,22 @@ class Evaluator:
         array = to_host(outputs[contender.reading.name])
         place = f"output {contender.reading.name!r} of {contender.name}, {key}"
         planes: NDArray[Any] = planes_of(array, contender.reading, self._classes, plan.network, place)[0]
-        cells = (planes.shape[-2], planes.shape[-1])
-        if odd_resolution(cells, plan.network):
-            self.odd_sizes[contender.name] = (cells, plan.network)
+        refuse_single_cell(planes.shape, plan.network, place)
         return planes
+
+    def _offer(
+        self, name: str, key: str, own: tuple[NDArray[Any], Sparse], reference: tuple[NDArray[Any], Sparse] | None
+    ) -> None:
+        """Offer an image's class maps as those of one of the worst images, but for the reference's own."""
+        if self._worst is None or (self._has_reference and reference is None):
+            return
+        gain = image_miou(own[1], self._layout)
+        maps = {name: own[0]}
+        if reference is not None and gain is not None:
+            before = image_miou(reference[1], self._layout) or 0.0
+            gain = gain - before if gain < before else None
+            maps[self._contenders[0].name] = reference[0]
+        self._worst.offer(name, key, gain, maps)
 
     def _plan(self, scene: Scene) -> Geometry:
         size = (scene.pixels.shape[0], scene.pixels.shape[1])
@@ -247,44 +267,6 @@ class Evaluator:
         count_label(view.label, view.marks, part["pixels"][VOID : BAND + 1], part["band"])
         part["objects"][...] = count_objects(view.objects, self._classes)
         return vector
-
-
-def score_all(
-    evaluator: Evaluator, keys: Sequence[str], load: Callable[[str], Scene], workers: int, task: Task
-) -> Iterator[ImageTally]:
-    """Score images side by side in threads, one run a thread, and yield them in the order given.
-
-    At most ``workers + 1`` images are in flight, so memory does not grow with their number.
-
-    Args:
-        evaluator: scores an image.
-        keys: the images.
-        load: reads and decodes one; called in the worker threads.
-        workers: threads.
-        task: advanced by one an image.
-    """
-
-    def work(key: str) -> ImageTally:
-        return evaluator.score(load(key))
-
-    with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[ImageTally]] = deque()
-        try:
-            for key in keys:
-                pending.append(pool.submit(work, key))
-                if len(pending) > workers:
-                    yield _finish(pending, task)
-            while pending:
-                yield _finish(pending, task)
-        finally:
-            for future in pending:
-                future.cancel()
-
-
-def _finish(pending: deque[Future[ImageTally]], task: Task) -> ImageTally:
-    tally = pending.popleft().result()
-    task.advance()
-    return tally
 
 
 def _filled(feeds: Feeds, rows: int) -> Feeds:

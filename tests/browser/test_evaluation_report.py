@@ -15,16 +15,25 @@ pytestmark = pytest.mark.browser
 PHONE = {"viewport": {"width": 390, "height": 844}}
 TOO_FAINT = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
 HOSTILE = "<img src=x onerror=alert(1)>"
+UNBREAKABLE = "unbreakable" * 8
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluation")
     data = make_set(folder / "set", images=12)
-    data.manifest.write_text(data.manifest.read_text().replace("- c3", f"- '{HOSTILE}'"))
+    data.manifest.write_text(
+        data.manifest.read_text().replace("- c3", f"- '{HOSTILE}'").replace("- c4", f"- {UNBREAKABLE}")
+    )
     networks = [
         save(colour_network(5, spoil=spoil, seed=seed), folder / f"{name}.onnx")
-        for name, spoil, seed in (("float", 0.0, 0), ("slightly", 0.05, 1), ("badly", 0.4, 2), ("a_" * 30, 0.2, 3))
+        for name, spoil, seed in (
+            ("float", 0.0, 0),
+            ("slightly", 0.05, 1),
+            ("badly", 0.4, 2),
+            ("a_" * 30, 0.2, 3),
+            (UNBREAKABLE, 0.1, 4),
+        )
     ]
     evaluate(networks, data.manifest, output=folder, resamples=200, pictures=3, max_drop="miou=0.5,class:c1=99")
     return folder / "evaluation.html"
@@ -61,6 +70,15 @@ def test_tables_sort_both_ways_by_any_column(open_report: Any, report: Path) -> 
     page.locator("#classes-table thead button", has_text="Class").click()
     assert row_names(page, "classes-table") != natural
     assert sorted(row_names(page, "classes-table")) == sorted(natural)
+
+
+def test_long_names_do_not_widen_tables(open_report: Any, report: Path) -> None:
+    page = open_report(report, viewport={"width": 1440, "height": 900})
+    frames = page.locator(".sort-frame .scroll:visible")
+    assert frames.count() >= 5
+    assert (
+        frames.evaluate_all("all => all.map((frame) => frame.scrollWidth - frame.clientWidth)") == [0] * frames.count()
+    )
 
 
 def test_rare_slices_unfold(open_report: Any, report: Path) -> None:
@@ -101,6 +119,7 @@ def test_worst_images_page_by_keyboard_and_filter_by_network(open_report: Any, r
 def test_the_page_never_scrolls_sideways(open_report: Any, report: Path, width: int) -> None:
     page = open_report(report, viewport={"width": width, "height": 844})
     page.locator("details").evaluate_all("all => all.forEach((item) => (item.open = true))")
+    page.locator(".worst select").select_option(UNBREAKABLE)
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
@@ -121,5 +140,8 @@ def test_it_reads_without_scripts_and_in_print(open_report: Any, report: Path) -
     assert page.locator(".slide").nth(2).is_visible()
     assert page.locator("#slices-table [data-more-row]").first.is_visible()
     page.emulate_media(media="print")
+    drawn = page.locator(".overlays img").evaluate_all("all => all.map((image) => [image.naturalWidth, image.width])")
+    assert len(drawn) > 5
+    assert all(natural == 56 and shown > 0 for natural, shown in drawn)
     assert page.locator("#classes-table").is_visible()
     assert not page.locator(".contents").is_visible()

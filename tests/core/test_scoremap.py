@@ -10,7 +10,6 @@ from calib.core.preprocess import geometry
 from calib.core.scoremap import (
     OutputReading,
     choose_output,
-    odd_resolution,
     output_makers,
     planes_of,
     predict,
@@ -36,6 +35,13 @@ def test_channels_first_and_last() -> None:
     assert choose(tensor("o", None, 8, 12, 5)).layout == "nhwc"
     assert choose(tensor("o", None, None, None, None)).layout == "auto"
     assert choose(tensor("o", None, 5, 8, 5)).layout == "auto"
+
+
+def test_a_network_of_other_classes_with_open_sides_is_refused() -> None:
+    with pytest.raises(ModelError, match="a batch of 7 channels"):
+        choose(tensor("o", None, 5, None, None), classes=7)
+    assert choose(tensor("o", None, 9, None, None), classes=7).kind == "scores"
+    assert choose(tensor("o", None, 5, None, 7), classes=7).layout == "nhwc"
 
 
 def test_where_both_axes_fit_the_aspect_of_the_input_decides() -> None:
@@ -138,11 +144,3 @@ def test_more_channels_than_classes_are_foreign_predictions() -> None:
     found = predict(logits, OutputReading("o", "scores"), geometry((8, 12), SPEC), (8, 12), 5)
     assert found.foreign == {6: 24}
     assert (found.ids[:2] == 6).all()
-
-
-def test_a_size_that_an_export_rounded_is_noticed() -> None:
-    """A1-10: 119 rows for 120; a fraction of the input is none of these."""
-    assert odd_resolution((119, 160), (120, 160))
-    assert not odd_resolution((120, 160), (120, 160))
-    assert not odd_resolution((30, 40), (120, 160))
-    assert not odd_resolution((90, 90), (713, 713))

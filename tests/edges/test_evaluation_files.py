@@ -38,6 +38,7 @@ def tally(key: str, seed: int, networks: int = 2) -> ImageTally:
         tuple(map(to_sparse, vectors)),
         ({}, {9: seed + 1}),
         (True, False),
+        ((), (f"odd {key}", "odd in all")),
     )
 
 
@@ -47,7 +48,8 @@ TALLIES = [tally(key, seed) for seed, key in enumerate("dbca")]
 def same(first: ImageTally, second: ImageTally) -> bool:
     pairs = zip((first.image, *first.networks), (second.image, *second.networks), strict=True)
     equal = all(np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts) for a, b in pairs)
-    return equal and (first.key, first.foreign, first.ties_known) == (second.key, second.foreign, second.ties_known)
+    rest = [(item.key, item.foreign, item.ties_known, item.remarks) for item in (first, second)]
+    return equal and rest[0] == rest[1]
 
 
 def test_matrices_survive_the_file_whatever_the_order(tmp_path: Path) -> None:
@@ -59,6 +61,7 @@ def test_matrices_survive_the_file_whatever_the_order(tmp_path: Path) -> None:
     assert found.request == REQUEST
     assert found.foreign[1] == {"a": {9: 4}, "b": {9: 2}, "c": {9: 3}, "d": {9: 1}}
     assert found.ties_known == (True, False)
+    assert found.remarks == ((), ("odd a", "odd in all", "odd b"))
     expected = to_dense(TALLIES[3].networks[1], network_layout(CLASSES).length)
     assert np.array_equal(found.confusion("y", "a"), network_layout(CLASSES).view(expected, "confusion"))
     assert np.array_equal(found.confusion("y", "a", "dark"), network_layout(CLASSES).view(expected, "dark"))

@@ -79,10 +79,11 @@ def load_network(source: Source, dataset: Dataset, numerics: Numerics, provider:
         return _load_engine(source, dataset)
     if source.kind == "factory":
         return _load_factory(source, dataset, numerics, provider)
+    model = load_model(source.address)
     digests = model_digest(Path(source.address))
     text = "".join(f"{name}:{digest}\n" for name, digest in sorted(digests.items()))
     whole = next(iter(digests.values())) if len(digests) == 1 else hashlib.sha256(text.encode()).hexdigest()
-    return replace(_load_onnx(source, load_model(source.address), whole, dataset, numerics, provider), files=digests)
+    return replace(_load_onnx(source, model, whole, dataset, numerics, provider), files=digests)
 
 
 def bind_callable(dataset: Dataset) -> tuple[InputBinding, ...]:

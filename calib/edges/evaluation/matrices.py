@@ -27,6 +27,8 @@ from calib.errors import FormatError
 from calib.stages.evaluate import ImageTally
 
 SCHEMA = 1
+REMARKS = 3
+"""Remarks kept of a network."""
 HEAD = struct.Struct("<II")
 Request = Mapping[str, Any]
 """What decides the counts: networks, images, preprocessing, numerics. Equal requests, equal counts."""
@@ -45,6 +47,7 @@ class Matrices:
         networks: counts under each network.
         foreign: of each network, image to predictions outside the class table to pixels.
         ties_known: of each network, whether ties could be counted.
+        remarks: of each network, what is odd about its output.
     """
 
     request: Request
@@ -55,6 +58,7 @@ class Matrices:
     networks: tuple[Stack, ...]
     foreign: tuple[Mapping[str, Mapping[int, int]], ...]
     ties_known: tuple[bool, ...]
+    remarks: tuple[tuple[str, ...], ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -93,7 +97,14 @@ def gather(request: Request, models: Sequence[str], classes: Sequence[str], tall
         networks=tuple(stack([tally.networks[place] for tally in ordered]) for place in places),
         foreign=tuple({t.key: dict(t.foreign[place]) for t in ordered if t.foreign[place]} for place in places),
         ties_known=tuple(all(tally.ties_known[place] for tally in ordered) for place in places),
+        remarks=tuple(_remarks(ordered, place) for place in places),
     )
+
+
+def _remarks(ordered: Sequence[ImageTally], place: int) -> tuple[str, ...]:
+    """What is odd about a network's outputs, in the order of the images; networks of any size may give several."""
+    found = dict.fromkeys(text for tally in ordered for text in tally.remarks[place])
+    return tuple(found)[:REMARKS]
 
 
 def save_matrices(path: Path, matrices: Matrices) -> None:
@@ -110,6 +121,7 @@ def save_matrices(path: Path, matrices: Matrices) -> None:
         "classes": matrices.classes,
         "foreign": matrices.foreign,
         "ties_known": matrices.ties_known,
+        "remarks": matrices.remarks,
         "layout": matrices.layout.parts,
         "image_layout": matrices.image_layout.parts,
     }
@@ -146,6 +158,7 @@ def load_matrices(path: Path) -> Matrices:
         networks=networks,
         foreign=tuple(_whole_keys(own) for own in about["foreign"]),
         ties_known=tuple(about["ties_known"]),
+        remarks=tuple(tuple(own) for own in about.get("remarks", ())),
     )
 
 
@@ -223,15 +236,16 @@ def _packed(tally: ImageTally) -> bytes:
         [(item.cells.tobytes(), item.counts.tobytes()) for item in vectors],
         [dict(item) for item in tally.foreign],
         list(tally.ties_known),
+        [list(item) for item in tally.remarks],
     )
     return zlib.compress(msgspec.msgpack.encode(content), 1)
 
 
 def _unpacked(payload: bytes) -> ImageTally:
-    kind = tuple[str, list[tuple[bytes, bytes]], list[dict[int, int]], list[bool]]
-    key, pairs, foreign, ties = msgspec.msgpack.decode(zlib.decompress(payload), type=kind)
+    kind = tuple[str, list[tuple[bytes, bytes]], list[dict[int, int]], list[bool], list[tuple[str, ...]]]
+    key, pairs, foreign, ties, remarks = msgspec.msgpack.decode(zlib.decompress(payload), type=kind)
     vectors = [Sparse(np.frombuffer(cells, np.uint32), np.frombuffer(counts, np.int64)) for cells, counts in pairs]
-    return ImageTally(key, vectors[0], tuple(vectors[1:]), tuple(foreign), tuple(ties))
+    return ImageTally(key, vectors[0], tuple(vectors[1:]), tuple(foreign), tuple(ties), tuple(remarks))
 
 
 def _arrays(prefix: str, own: Stack) -> dict[str, NDArray[Any]]:

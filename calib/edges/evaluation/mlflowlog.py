@@ -17,6 +17,22 @@ _FORBIDDEN = re.compile(r"[^\w\-. /]")
 Json = Mapping[str, Any]
 
 
+def require_mlflow() -> Any:
+    """Import MLflow: before an evaluation that is to be logged, so that its lack is not found out at the end.
+
+    Raises:
+        MissingLibraryError: it is not installed.
+    """
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    try:
+        import mlflow
+    except ImportError as error:
+        raise MissingLibraryError(
+            "--mlflow", expected="MLflow to log with", got=str(error), remedy="pip install 'calib-workbench[mlflow]'"
+        ) from error
+    return mlflow
+
+
 def log_evaluation(uri: str, folder: Path, document: Json) -> None:
     """Log every network as a run of the experiment ``calib evaluate``.
 
@@ -29,13 +45,7 @@ def log_evaluation(uri: str, folder: Path, document: Json) -> None:
         MissingLibraryError: MLflow is not installed.
         UsageError: the store cannot be reached or does not accept the run.
     """
-    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    try:
-        import mlflow
-    except ImportError as error:
-        raise MissingLibraryError(
-            "--mlflow", expected="MLflow to log with", got=str(error), remedy="pip install 'calib-workbench[mlflow]'"
-        ) from error
+    mlflow = require_mlflow()
     try:
         _log(mlflow, uri, folder, document)
     except (mlflow.exceptions.MlflowException, OSError) as error:

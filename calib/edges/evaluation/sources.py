@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from calib.core.printable import printable
 from calib.edges.builddir import PROVENANCE
 from calib.errors import FormatError, ModelError, UsageError
 
@@ -153,15 +155,28 @@ def _same(source: Source) -> str:
 
 
 def _named(sources: Iterable[Source]) -> tuple[Source, ...]:
-    """Make names unique by their folders where that tells them apart, else by numbers."""
-    listed = list(sources)
-    names = [source.name for source in listed]
+    """Make names unique: by the whole file name, by the folder where that tells them apart, else by numbers.
+
+    A calibrator's network keeps the calibrator's name beside a ``minmax.onnx`` of another kind.
+    """
+    listed = [replace(source, name=printable(source.name)) for source in sources]
+    for renamed in (_by_file, _by_folder):
+        counts = Counter(source.name for source in listed)
+        listed = [renamed(source) if counts[source.name] > 1 else source for source in listed]
+    taken: Counter[str] = Counter()
     for place, source in enumerate(listed):
-        if names.count(source.name) > 1 and source.kind != "factory":
-            listed[place] = replace(source, name=f"{Path(source.address).resolve().parent.name}/{source.name}")
-    taken: dict[str, int] = {}
-    for place, source in enumerate(listed):
-        taken[source.name] = taken.get(source.name, 0) + 1
+        taken[source.name] += 1
         if taken[source.name] > 1:
             listed[place] = replace(source, name=f"{source.name}-{taken[source.name]}")
     return tuple(listed)
+
+
+def _by_file(source: Source) -> Source:
+    name = printable(Path(source.address).name)
+    return source if source.kind == "factory" or name.endswith(QDQ) else replace(source, name=name)
+
+
+def _by_folder(source: Source) -> Source:
+    if source.kind == "factory":
+        return source
+    return replace(source, name=f"{printable(Path(source.address).resolve().parent.name)}/{source.name}")

@@ -23,7 +23,7 @@ def write_document(folder: Path, document: Json) -> None:
         OutputError: it cannot be written.
     """
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(folder / DOCUMENT, (text + "\n").encode())
+    write_atomic(folder / DOCUMENT, (text + "\n").encode("utf-8", "backslashreplace"))
 
 
 def write_tables(folder: Path, document: Json, images: Sequence[Json]) -> None:
@@ -109,4 +109,4 @@ def _csv(lines: Iterable[dict[str, Any]]) -> bytes:
     writer = csv.DictWriter(sink, list(listed[0]) if listed else ["model"], restval="")
     writer.writeheader()
     writer.writerows(listed)
-    return sink.getvalue().encode()
+    return sink.getvalue().encode("utf-8", "backslashreplace")

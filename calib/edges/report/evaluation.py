@@ -178,5 +178,5 @@ def _notices(document: Json) -> Iterator[Notice]:
 
 def _level_of(text: str) -> Level:
     """A note's weight: what spoils the numbers is a warning."""
-    spoils = ("outside the class", "NaN", "is the class", "was not built from", "rounded a size")
+    spoils = ("outside the class", "NaN", "is the class", "was not built from", "rounded a size", "channels for")
     return "warning" if any(words in text for words in spoils) else "info"

@@ -20,7 +20,8 @@ def difference_figure(document: Json) -> Figure:
     for model in others:
         entry = model["vs_reference"]["miou"]
         low, high = entry["ci95"] or (None, None)
-        bars.append(svg.IntervalBar(model["name"], entry["delta"] or 0.0, low, high))
+        delta = entry["delta"] or 0.0
+        bars.append(svg.IntervalBar(model["name"], delta, low, high, int(delta < 0)))
     title = f"mIoU against {document['reference']}"
     words = "; ".join(f"{m['name']} {points(m['vs_reference']['miou']['delta'])}" for m in others)
     drawn = svg.interval_bars(bars, about=svg.About("differences", title, words), caption="points of mIoU")

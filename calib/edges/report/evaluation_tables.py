@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from calib.edges.report.evaluation_words import Json, candidates, interval, percent, points, reference_of
-from calib.edges.report.formatting import MISSING, share
+from calib.edges.report.formatting import MISSING, shares
 from calib.edges.report.svg.heat import tint
 
 LEAST_REACH, MOST_REACH = 0.5, 4.0
@@ -67,11 +67,20 @@ def network_table(document: Json) -> Table:
     compared = document["reference"] is not None
     columns = ["mIoU", *(["difference"] if compared else []), "pixel accuracy", "boundary mIoU", "small objects found"]
     columns += [*(["flipped pixels"] if compared else []), "ties"]
-    rows = [_network_row(model, document["reference"]) for model in document["models"]]
+    models = document["models"]
+    flips = [model["vs_reference"]["flips"]["share"] if compared else None for model in models]
+    ties = [model["ties"]["rate"] if model["ties"] else None for model in models]
+    last = zip(*((_shares(flips), _shares(ties)) if compared else (_shares(ties),)), strict=True)
+    rows = [_network_row(model, document["reference"], own) for model, own in zip(models, last, strict=True)]
     return Table("networks-table", "Networks; IoU and shares in percent", "Network", tuple(columns), tuple(rows))
 
 
-def _network_row(model: Json, reference: str | None) -> Row:
+def _shares(values: Sequence[float | None]) -> list[Cell]:
+    """Cells of a column of shares."""
+    return [Cell(text, value) for text, value in zip(shares(values), values, strict=True)]
+
+
+def _network_row(model: Json, reference: str | None, last: Sequence[Cell]) -> Row:
     against = model["vs_reference"]
     cells = [Cell(percent(model["miou"]), model["miou"])]
     if against is not None:
@@ -85,12 +94,8 @@ def _network_row(model: Json, reference: str | None) -> Row:
         Cell(percent(model["boundary"]["miou"]), model["boundary"]["miou"]),
         Cell(percent(recall, 1), recall),
     ]
-    if against is not None:
-        flips = against["flips"]["share"]
-        cells.append(Cell(share(flips), flips))
-    ties = model["ties"]["rate"] if model["ties"] else None
     note = "" if model["output"] == PLAIN_OUTPUT else str(model["output"])
-    return Row(model["name"], (*cells, Cell(share(ties), ties)), note)
+    return Row(model["name"], (*cells, *last), note)
 
 
 def class_table(document: Json) -> Table | None:
@@ -178,11 +183,10 @@ def _by_weight(names: Iterable[str]) -> list[str]:
 def flip_table(document: Json) -> Table:
     """Where pixels changed class, one row a network."""
     columns = ("flipped", "at boundaries", "inside", "were right", "are right now")
-    rows = []
-    for model in candidates(document):
-        flips = model["vs_reference"]["flips"]
-        names = ("share", "share_at_boundaries", "share_inside", "harmed", "helped")
-        rows.append(Row(model["name"], tuple(Cell(share(flips[name]), flips[name]) for name in names)))
+    names = ("share", "share_at_boundaries", "share_inside", "harmed", "helped")
+    models = candidates(document)
+    by_column = [_shares([model["vs_reference"]["flips"][name] for model in models]) for name in names]
+    rows = [Row(model["name"], cells) for model, cells in zip(models, zip(*by_column, strict=True), strict=True)]
     caption = "Share of pixels whose class differs from the reference's"
     return Table("flips-table", caption, "Network", columns, tuple(rows))
 

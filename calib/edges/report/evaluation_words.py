@@ -48,6 +48,11 @@ def points(value: float | None, digits: int = 2) -> str:
     return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "−")
 
 
+def lost(value: float | None) -> str:
+    """Write a loss in points, a gain with a minus sign."""
+    return MISSING if value is None else f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
 def interval(ci95: Sequence[float] | None) -> str:
     """Write an interval in points."""
     return "too few images" if ci95 is None else f"{points(ci95[0])} to {points(ci95[1])}"

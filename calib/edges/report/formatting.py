@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 MISSING = "–"
 """Shown where a number is absent or not finite."""
@@ -54,6 +55,25 @@ def share(value: float | None, digits: int = 3) -> str:
     if 99 < percent < 100:
         return f"{float(f'{percent:.4f}'):.6g}\u202f%"
     return f"{float(f'{percent:.{digits}g}'):.10g}\u202f%"
+
+
+def shares(values: Sequence[float | None]) -> list[str]:
+    """Write a column of shares 0..1 as percent, all with the decimals that give the largest three digits.
+
+    A share that is not zero never reads as zero.
+    """
+    known = [abs(100 * value) for value in values if value is not None and math.isfinite(value)]
+    largest = max(known, default=0.0)
+    decimals = 3 if largest < 0.9995 else 2 if largest < 9.995 else 1
+    return [_fixed(value, decimals) for value in values]
+
+
+def _fixed(value: float | None, decimals: int) -> str:
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value and abs(100 * value) < 0.5 * 10**-decimals:
+        return f"<{10**-decimals:.{decimals}f}\u202f%"
+    return f"{100 * value:.{decimals}f}\u202f%" if value else "0\u202f%"
 
 
 def bits(value: float | None) -> str:

@@ -22,6 +22,8 @@ from calib.edges.report.tensors import ranges_view
 from calib.edges.report.thumbnails import data_uri
 
 STYLES = ("tokens.css", "page.css", "tables.css", "charts.css", "evaluation.css", "print.css")
+UNBROKEN = 20
+"""Characters of a name that stand together at most."""
 SCRIPTS = ("tables.js", "pager.js", "sortable.js", "page.js")
 
 
@@ -119,7 +121,7 @@ def environment() -> jinja2.Environment:
     for name in ("bits", "file_size", "number", "plural", "ratio", "share"):
         made.filters[name] = getattr(formatting, name)
     made.filters["thousands"] = formatting.count
-    for name in ("interval", "percent", "points"):
+    for name in ("interval", "lost", "percent", "points"):
         made.filters[name] = getattr(evaluation_words, name)
     made.filters["svg"] = Markup
     made.filters["data_uri"] = data_uri
@@ -128,9 +130,18 @@ def environment() -> jinja2.Environment:
 
 
 def breakable(name: str) -> Markup:
-    """Escape a path-like name and let it break before its separators, so that it wraps where people read."""
+    """Escape a path-like name and let it break before its separators, so that it wraps where people read.
+
+    Longer stretches without any may break inside, so that no name decides how wide a table is.
+    """
     pieces = re.split(r"(?<=[^/._:-])(?=[/._:-])", formatting.visible(name))
-    return Markup("<wbr>").join(pieces)
+    return Markup("<wbr>").join(part for piece in pieces for part in _parts(piece))
+
+
+def _parts(piece: str) -> list[str]:
+    if len(piece) <= UNBROKEN:
+        return [piece]
+    return [piece[start : start + UNBROKEN] for start in range(0, len(piece), UNBROKEN)]
 
 
 def _shown(value: Any) -> Any:

@@ -15,6 +15,7 @@ from calib.edges.manifest import load_dataset
 from calib.edges.plugins import all_samplers
 from calib.errors import UsageError
 from calib.jobs.build.request import BuildRequest
+from calib.jobs.evaluate.checks import check_foreign, require_labels
 from calib.jobs.scan import scan
 from calib.stages.amount import MOST
 from calib.stages.sample import GIVEN, choose, refuse_shared, shared_images
@@ -67,11 +68,14 @@ def choose_images(request: BuildRequest, dataset: Dataset, folder: BuildFolder, 
 
     Raises:
         UsageError: an unknown sampler or argument.
-        ImageError: images that cannot be used; all are named.
+        ImageError: images that cannot be used, or labels of the evaluation split; all are named.
+        ManifestError: the split to evaluate on lacks labels or classes.
+        UsageError: it is the split calibrated on.
         LeakError: a chosen image occurs in the evaluation split.
     """
     registry, specs = all_samplers(), [parse_spec(text) for text in request.samplers]
     described = describe_samplers(request)
+    held_out = _held_out(request)
     scanned = scan(dataset, folder.partial / "index.parquet", progress=progress, workers=request.workers)
     table = scanned.table
     wanted = auto_limit(len(table)) if request.num_images == "auto" else request.num_images
@@ -81,8 +85,8 @@ def choose_images(request: BuildRequest, dataset: Dataset, folder: BuildFolder, 
     if request.num_images == "auto":
         selection = _shuffled(selection, request.seed)
     choice = Choice(table, selection, described, (*scanned.notes, *selection.notes))
-    for split in dict.fromkeys(filter(None, (request.evaluation_split, request.evaluate))):
-        _refuse_leaks(request, split, choice, folder, progress)
+    for others in held_out.values():
+        _refuse_leaks(request, others, choice, folder, progress)
     return choice
 
 
@@ -117,17 +121,32 @@ def _shuffled(selection: Selection, seed: int) -> Selection:
     )
 
 
-def _refuse_leaks(request: BuildRequest, split: str, choice: Choice, folder: BuildFolder, progress: Progress) -> None:
-    """Compare the chosen images with those of the evaluation split."""
-    if split == request.split:
-        raise UsageError(
-            f"--evaluation-split {split}",
-            expected="another split than the one calibrated on",
-            got=f"--split {request.split}",
-            remedy="calibrate on training images and evaluate on others",
-        )
-    others = load_dataset(request.data, split, request.root, request.preprocess)
+def _held_out(request: BuildRequest) -> dict[str, Dataset]:
+    """The splits that must not be calibrated on; that to evaluate on can be scored."""
+    found: dict[str, Dataset] = {}
+    for flag, split in (("--evaluation-split", request.evaluation_split), ("--evaluate", request.evaluate)):
+        if split is None:
+            continue
+        if split == request.split:
+            raise UsageError(
+                f"{flag} {split}",
+                expected="another split than the one calibrated on",
+                got=f"--split {request.split}",
+                remedy="calibrate on training images and evaluate on others",
+            )
+        found[split] = load_dataset(request.data, split, request.root, request.preprocess)
+    if request.evaluate is not None:
+        require_labels(found[request.evaluate])
+    return found
+
+
+def _refuse_leaks(
+    request: BuildRequest, others: Dataset, choice: Choice, folder: BuildFolder, progress: Progress
+) -> None:
+    """Compare the chosen images with those of a split that must not be calibrated on."""
     index = folder.partial / "evaluation-index.parquet"
     table = scan(others, index, progress=progress, workers=request.workers).table
+    if others.split == request.evaluate:
+        check_foreign(others, table, "stop")
     chosen = take_rows(choice.table, np.sort(choice.selection.rows))
-    refuse_shared(shared_images(chosen, table), "the calibration images", f"split {split}")
+    refuse_shared(shared_images(chosen, table), "the calibration images", f"split {others.split}")

@@ -60,6 +60,7 @@ def measure_variants(
             output=folder.path / FOLDER,
             split=request.evaluate,
             reference=str(request.model),
+            output_name=request.output_name,
             seed=request.seed,
             root=request.root,
             preprocess=request.preprocess,

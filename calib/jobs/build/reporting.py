@@ -149,12 +149,16 @@ def _measured(measured: Measured) -> Notice:
     """How the release was chosen, with every variant's numbers."""
     choice = measured.record["choice"]
     numbers = [
-        f"{item['name']} {item['delta']:+.2f} points, at worst {item['worst_delta']:+.2f} ({item['worst_slice']})"
-        for item in (choice or {}).get("variants", ())
+        f"{item['name']} {item['delta']:+.2f} points{_at_worst(item)}" for item in (choice or {}).get("variants", ())
     ]
     rule = f"Rule: {choice['rule']}. " if choice else ""
     detail = f"{rule}{'; '.join(numbers)}. More in {FOLDER}/evaluation.html."
     return Notice("info", f"Measured on {measured.record['split']}. {measured.words}", detail, "provenance")
+
+
+def _at_worst(item: Mapping[str, Any]) -> str:
+    """The slice that a variant loses most on; a small split may have none."""
+    return "" if item["worst_slice"] is None else f", at worst {item['worst_delta']:+.2f} ({item['worst_slice']})"
 
 
 def _clipping(facts: BuildFacts) -> Iterator[Notice]:

@@ -34,6 +34,7 @@ class BuildRequest:
         evaluation_split: split whose images must not be calibrated on; None for none.
         evaluate: split on which every variant is measured, the best becoming the release; None for the first
             calibrator's. Its images must not be calibrated on either.
+        output_name: output that ``evaluate`` scores, where the network has several.
         seed: of every random choice.
         root: overrides the manifest's root.
         preprocess: overrides the manifest's preprocessing.
@@ -55,6 +56,7 @@ class BuildRequest:
     calibrators: Sequence[str] = ()
     evaluation_split: str | None = None
     evaluate: str | None = None
+    output_name: str | None = None
     seed: int = 0
     root: str | None = None
     preprocess: str | None = None
@@ -71,8 +73,16 @@ def check_request(request: BuildRequest) -> None:
     """Refuse what could only fail after hours of work.
 
     Raises:
-        UsageError: a number below 1, or a TensorRT version or calibrator class that no cache can be written for.
+        UsageError: a number below 1, a TensorRT version or calibrator class that no cache can be written for, or an
+            output to score that nothing is to be scored by.
     """
+    if request.output_name is not None and request.evaluate is None:
+        raise UsageError(
+            f"--output-name {request.output_name}",
+            expected="--evaluate SPLIT, which scores the output",
+            got="none",
+            remedy="name the split to evaluate on, or leave --output-name out",
+        )
     render((), request.trt_version, request.cache_algorithm)
     numbers = {"--num-images": request.num_images, "--batch-size": request.batch_size, "--workers": request.workers}
     for flag, number in numbers.items():
@@ -114,6 +124,7 @@ def build_fingerprint(request: BuildRequest, collection: Mapping[str, Any]) -> d
         **collection,
         "calibrators": list(request.calibrators),
         "evaluate": request.evaluate,
+        "output_name": request.output_name,
         "trt_version": request.trt_version,
         "cache_algorithm": request.cache_algorithm,
         "target": request.target,

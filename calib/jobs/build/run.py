@@ -12,6 +12,7 @@ from calib.core.attestation import make_statement
 from calib.core.gate.provenance import SCHEMA
 from calib.core.graph import analyse
 from calib.core.plugins import parse_spec
+from calib.core.scoremap import choose_output, output_makers
 from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder, is_output
 from calib.edges.feeds import FeedReader
 from calib.edges.files import write_atomic
@@ -77,8 +78,9 @@ class BuildResult:
         for variant in self.variants[:1]:
             yield "placement", placement_summary(variant)
         evaluation = self.provenance.get("evaluation")
-        if evaluation and evaluation["choice"]:
-            yield "measured", f"on {evaluation['split']}; {evaluation['choice']['words']}"
+        if evaluation:
+            words = evaluation["choice"]["words"] if evaluation["choice"] else f"{evaluation['file']} has the numbers"
+            yield "measured", f"on {evaluation['split']}; {words}"
         yield "release", f"{self.folder / RELEASE} ({self.provenance['calibrators'][0]['name']})"
         yield "report", str(self.folder / REPORT)
 
@@ -122,11 +124,14 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
 def _try_out(
     request: BuildRequest, dataset: Dataset, sources: Sequence[Source], bindings: Sequence[InputBinding]
 ) -> None:
-    """Find out before the work begins what would end it: samplers, runtime, inputs, writers."""
+    """Find out before the work begins what would end it: samplers, runtime, inputs, writers, the output to score."""
     describe_samplers(request)
     require_provider(request.provider)
     FeedReader(dataset, bindings).load(dataset.records[0].key)
     rehearse(sources, request)
+    if request.evaluate is not None and dataset.classes is not None:
+        network, classes = sources[0].network, len(dataset.classes.names)
+        choose_output(network.outputs, output_makers(network), classes, request.output_name, request.model.name)
 
 
 def _collector(request: BuildRequest, dataset: Dataset, bindings: Sequence[InputBinding], source: Source) -> Collector:

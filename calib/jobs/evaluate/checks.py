@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from calib.core.printable import printable
 from calib.core.scoretable import take_rows
 from calib.edges.evaluation.sources import Calibration, Source, read_calibration
 from calib.edges.files import sha256_file
@@ -60,8 +62,13 @@ def ignored_class(dataset: Dataset) -> str | None:
     )
 
 
-def check_foreign(dataset: Dataset, table: ScoreTable, request: EvaluateRequest) -> str | None:
+def check_foreign(dataset: Dataset, table: ScoreTable, foreign: Literal["stop", "void"]) -> str | None:
     """Look at label values outside the class table.
+
+    Args:
+        dataset: the split.
+        table: its scores.
+        foreign: ``stop`` at them, or count them as ``void``.
 
     Returns:
         a warning when they are to count as void, None when there are none.
@@ -76,13 +83,13 @@ def check_foreign(dataset: Dataset, table: ScoreTable, request: EvaluateRequest)
     values: Counter[int] = Counter()
     lines: list[str] = []
     for row in held.tolist():
-        foreign = reader.read(records[table.keys[row]]).foreign
-        values.update(foreign)
+        strange = reader.read(records[table.keys[row]]).foreign
+        values.update(strange)
         if len(lines) < NAMED:
-            pixels = ", ".join(f"value {value} ({count} pixels)" for value, count in sorted(foreign.items())[:8])
+            pixels = ", ".join(f"value {value} ({count} pixels)" for value, count in sorted(strange.items())[:8])
             lines.append(f"  {records[table.keys[row]].label}: {pixels}")
     total = ", ".join(f"{value} ({count} pixels)" for value, count in sorted(values.items())[:16])
-    if request.foreign == "void":
+    if foreign == "void":
         return f"{held.size} labels hold values outside the class table, counted as void: {total}"
     more = [f"  … and {held.size - NAMED} more"] if held.size > NAMED else []
     count = len(dataset.classes.names) if dataset.classes else 0
@@ -182,7 +189,8 @@ def _root(dataset: Dataset) -> str:
 def other_network(calibrations: Sequence[Calibration], reference: str, files: Mapping[str, str]) -> list[str]:
     """Warn where variants were not built from the reference."""
     return [
-        f"{item.folder} was not built from {reference}: differences also hold what changed between the two networks"
+        f"{printable(str(item.folder))} was not built from {reference}: differences also hold what changed between the "
+        "two networks"
         for item in calibrations
         if item.network and set(item.network.values()).isdisjoint(files.values())
     ]

@@ -15,10 +15,12 @@ from calib.edges.feeds import FeedReader
 from calib.edges.hardware import read_cpu
 from calib.edges.images import read_picture
 from calib.edges.labels import LabelReader
-from calib.errors import CalibError
+from calib.errors import CalibError, UsageError
 from calib.jobs.evaluate.checks import digest_labels
 from calib.jobs.evaluate.request import EvaluateRequest, fingerprint, is_reusable
-from calib.stages.evaluate import Contender, Evaluator, Scene, score_all
+from calib.stages.evaluate import Contender, Evaluator, Scene
+from calib.stages.scoring import score_all
+from calib.stages.worst import WorstMaps
 from calib.types.data import Dataset, ImageRecord
 from calib.types.progress import Progress
 from calib.types.runner import Feeds
@@ -27,15 +29,16 @@ from calib.types.scores import ScoreTable
 MATRICES = "matrices.npz"
 SCRATCH = ".evaluation"
 JOURNAL = "journal"
+MOST_PICTURES = 60
+"""Worst images shown at most, over all networks; each takes about 60 KB."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of an evaluation, how many images an earlier run had left, and what was noticed on the way."""
+    """The counts of an evaluation, and how many images an earlier run had left."""
 
     matrices: Matrices
     reused: int
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,19 @@ class Counting:
         """What each network's output is.
 
         Raises:
-            UsageError: an output has to be named.
+            UsageError: an output has to be named, or there is none for a threshold.
             ModelError: there is no class map among the outputs.
         """
-        return tuple(self._read(item) for item in self.loaded)
+        found = tuple(self._read(item) for item in self.loaded)
+        threshold = self.request.threshold
+        if threshold is not None and all(reading.kind != "binary" for reading in found):
+            raise UsageError(
+                f"--threshold {threshold:g}",
+                expected="a network with one channel for two classes",
+                got=f"{found[0].name}: {found[0].words}",
+                remedy="leave it out: the best class is taken of several channels",
+            )
+        return found
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -95,7 +107,14 @@ class Counting:
         ]
         luma = int(self.table.thresholds["dark_luma"])
         known = self.reference is not None
-        return Evaluator(contenders, len(self.classes), self.dataset.preprocess, luma, has_reference=known)
+        worst = WorstMaps(self.pictures)
+        return Evaluator(contenders, len(self.classes), self.dataset.preprocess, luma, has_reference=known, worst=worst)
+
+    @property
+    def pictures(self) -> int:
+        """Worst images to show of each network."""
+        others = max(1, len(self.loaded) - (self.reference is not None))
+        return min(self.request.pictures, max(1, MOST_PICTURES // others)) if self.request.pictures else 0
 
     def load(self, key: str) -> Scene:
         """Read and decode an image and its label."""
@@ -124,12 +143,12 @@ class Counting:
             journal_path.unlink(missing_ok=True)
         with Journal(journal_path, facts) as journal:
             reused = len(journal.done)
-            notes = self._score(journal)
+            self._score(journal)
         names = [item.source.name for item in self.loaded]
         matrices = gather(facts, names, self.classes, list(journal.done.values()))
         save_matrices(path, matrices)
         journal_path.unlink()
-        return Counted(matrices, reused, notes)
+        return Counted(matrices, reused)
 
     @cached_property
     def _labels(self) -> LabelReader:
@@ -159,7 +178,7 @@ class Counting:
             self._feeders[kind] = lambda scene: reader.feeds(scene.key, scene.pixels)
         return self._feeders[kind]
 
-    def _score(self, journal: Journal) -> tuple[str, ...]:
+    def _score(self, journal: Journal) -> None:
         waiting = [key for key in self.table.keys if key not in journal.done]
         if journal.done:
             self.progress.note(f"going on where an earlier run stopped: {len(journal.done)} images are counted")
@@ -170,11 +189,6 @@ class Counting:
         clock = self.evaluator.clock
         if clock.total:
             self.progress.note(f"{clock.inference / clock.total:.1%} of the threads' time went into the networks")
-        return tuple(
-            f"{name}: an output of {cells[0]} x {cells[1]} for an input of {network[0]} x {network[1]}: the export "
-            "rounded a size, and the class map is stretched by that"
-            for name, (cells, network) in sorted(self.evaluator.odd_sizes.items())
-        )
 
 
 def _finished(path: Path, facts: dict[str, Any]) -> Matrices | None:

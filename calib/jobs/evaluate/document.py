@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from calib import __version__
 from calib.core.bestvariant import Choice, VariantScore, choose_variant
 from calib.core.bootstrap import FEWEST, LEVEL
 from calib.core.maxdrop import Limit, Verdict, judge, order_verdicts
+from calib.core.printable import printable
 from calib.core.slices import Slice
 from calib.edges.evaluation.loading import Loaded
 from calib.edges.evaluation.sources import Calibration
@@ -25,16 +27,22 @@ Json = dict[str, Any]
 def judge_all(
     models: Sequence[Json], limits: Sequence[Limit], reference: int | None, request: EvaluateRequest
 ) -> tuple[Verdict, ...]:
-    """Judge every network but the reference by every limit; failing ones first."""
+    """Judge every network but the reference by every limit; failing ones first.
+
+    Against a reference that answers NaN nothing passes: who loses nothing against it may be as broken.
+    """
     by_interval = request.gate_by == "interval"
-    return order_verdicts(
-        [
-            judge(model["name"], limit, *_delta(model["vs_reference"], limit), by_interval=by_interval)
-            for place, model in enumerate(models)
-            for limit in limits
-            if place != reference
-        ]
-    )
+    verdicts = [
+        judge(model["name"], limit, *_delta(model["vs_reference"], limit), by_interval=by_interval)
+        for place, model in enumerate(models)
+        for limit in limits
+        if place != reference
+    ]
+    lost = 0 if reference is None else models[reference]["pixels_without_prediction"]
+    if lost:
+        reason = f"the reference answers NaN on {lost} pixels: a loss against it says nothing"
+        verdicts = [replace(verdict, passed=False, reason=reason) for verdict in verdicts]
+    return order_verdicts(verdicts)
 
 
 def make_document(
@@ -126,10 +134,11 @@ def describe_choice(choice: Choice) -> Json:
 
 
 def _head(item: Loaded, reading: str) -> Json:
-    kind = {True: "qdq", False: "float", None: "python"}[item.quantized]
+    kinds = {True: "qdq", False: "float", None: "python"}
+    kind = "engine" if item.source.kind == "engine" else kinds[item.quantized]
     return {
         "name": item.source.name,
-        "path": item.source.address,
+        "path": printable(item.source.address),
         "kind": kind,
         "sha256": item.digest or None,
         "output": reading,
@@ -163,7 +172,7 @@ def _verdict(item: Verdict) -> Json:
 def _calibrated(item: Calibration) -> Json:
     provenance = item.provenance
     return {
-        "folder": str(item.folder),
+        "folder": printable(str(item.folder)),
         "images": len(item.images),
         "split": provenance.get("request", {}).get("split"),
         "samplers": [sampler.get("spec") for sampler in provenance.get("samplers", [])],

@@ -17,8 +17,6 @@ from calib.jobs.evaluate.counting import MATRICES, Counting
 from calib.jobs.evaluate.pictures import choose_worst, draw_worst
 
 REPORT = "evaluation.html"
-MOST_PICTURES = 60
-"""Worst images shown at most, over all networks; each takes about 60 KB."""
 PURPOSES: Mapping[str, str] = {
     DOCUMENT: "everything in this report, for programs",
     CLASSES: "every class under every network",
@@ -37,9 +35,7 @@ def write_report(counting: Counting, document: Json, images: Sequence[Json]) -> 
     """
     request = counting.request
     names = [model["name"] for model in document["models"]]
-    others = max(1, len(names) - (document["reference"] is not None))
-    count = min(request.pictures, max(1, MOST_PICTURES // others)) if request.pictures else 0
-    chosen = choose_worst(images, names, document["reference"], count)
+    chosen = choose_worst(images, names, document["reference"], counting.pictures)
     worst = draw_worst(counting, chosen, document["reference"], counting.progress)
     folder = next((item.source.folder for item in counting.loaded if item.source.folder is not None), None)
     tensors, calibrators = read_ranges(folder) if folder is not None else (None, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,12 +16,22 @@ from calib.core.scoremap import OutputReading
 from calib.edges.evaluation.loading import Loaded, Numerics
 from calib.edges.provenance import library_versions
 from calib.edges.runners.ort import Provider
+from calib.errors import UsageError
 from calib.types.data import Dataset, Preprocess
 from calib.types.machine import Cpu
 from calib.types.scores import ScoreTable
 
-COUNTING = 1
+COUNTING = 2
 """Raised whenever what is counted of an image changes, so that older matrices are not reused."""
+
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "gate_by": ("value", "interval"),
+    "numerics": ("fake-quant", "int8"),
+    "foreign": ("stop", "void"),
+    "provider": ("cpu", "cuda"),
+}
+LEAST: Mapping[str, int] = {"resamples": 100, "pictures": 0, "seed": 0, "workers": 1}
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,27 @@ class EvaluateRequest:
     preprocess: str | None = None
     workers: int | None = None
     provider: Provider = "cpu"
+
+    def __post_init__(self) -> None:
+        """Check what a caller from Python may have got wrong.
+
+        Raises:
+            UsageError: an argument is none of its choices, or out of range.
+        """
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise _refused(name, f"one of {', '.join(choices)}", getattr(self, name))
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise _refused(name, f"{least} or more", value)
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise _refused("threshold", "a finite number", self.threshold)
+
+
+def _refused(name: str, expected: str, got: object) -> UsageError:
+    flag = f"--{name.replace('_', '-')}"
+    return UsageError(flag, expected=expected, got=repr(got), remedy="`calib evaluate --help` shows its options")
 
 
 def fingerprint(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from calib.core.maxdrop import Limit, Verdict, check_names, parse_max_drop
-from calib.core.slices import DARK_PIXELS, Slice, dark_pixels, make_slices, split_slice_option
+from calib.core.slices import DARK_PIXELS, Slice, dark_pixels, make_slices, parse_slices
 from calib.edges.evaluation.loading import Loaded, load_network
 from calib.edges.evaluation.matrices import Matrices
-from calib.edges.evaluation.mlflowlog import log_evaluation
+from calib.edges.evaluation.mlflowlog import log_evaluation, require_mlflow
 from calib.edges.evaluation.sources import Calibration, Source, find_sources
 from calib.edges.evaluation.tables import write_document, write_tables
 from calib.edges.files import make_output_folder
+from calib.edges.folderlock import sole_writer
 from calib.edges.manifest import load_dataset, require_preprocess
 from calib.edges.progress import SilentProgress
 from calib.errors import UsageError
@@ -85,6 +86,8 @@ def evaluate(
         TypeError: an option does not exist.
     """
     several = [models] if isinstance(models, str | os.PathLike) else list(models)
+    if isinstance(options.get("slices"), str):
+        options["slices"] = [options["slices"]]
     request = EvaluateRequest([os.fspath(item) for item in several], os.fspath(data), Path(output), **options)
     return run_evaluation(request, progress or SilentProgress()).document
 
@@ -95,34 +98,61 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     Raises:
         CalibError: something given cannot be used; see the subclasses.
     """
+    question = _prepare(request, progress)
+    make_output_folder(request.output)
+    with sole_writer(request.output / SCRATCH):
+        return _answer(question, progress)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A request that was found sound, before anything is scored or written."""
+
+    request: EvaluateRequest
+    limits: tuple[Limit, ...]
+    custom: Mapping[str, str]
+    sources: tuple[Source, ...]
+    dataset: Dataset
+    sampling: Sampling
+    loaded: tuple[Loaded, ...]
+    reference: int | None
+
+
+def _prepare(request: EvaluateRequest, progress: Progress) -> _Question:
     limits = parse_max_drop(request.max_drop) if request.max_drop else ()
-    custom = dict(split_slice_option(text) for text in request.slices)
+    custom = parse_slices(request.slices)
+    if request.mlflow is not None:
+        require_mlflow()
     sources = find_sources(request.models, request.reference)
     dataset = load_dataset(request.data, request.split, request.root, request.preprocess)
     require_labels(dataset)
     require_preprocess(dataset)
+    _check_limits([limit for limit in limits if limit.kind == "class"], dataset, ())
     sampling = make_sampling(request, dataset)
     loaded = _load(request, dataset, sources, progress)
     reference = choose_reference(request, loaded)
-    if limits and reference is None:
-        raise _needs_reference("--max-drop")
-    make_output_folder(request.output)
-    scratch = make_output_folder(request.output / SCRATCH)
+    if limits:
+        _require_opponents(loaded, reference)
+    return _Question(request, limits, custom, sources, dataset, sampling, loaded, reference)
+
+
+def _answer(question: _Question, progress: Progress) -> Evaluation:
+    request, dataset, reference = question.request, question.dataset, question.reference
     table = scan(dataset, request.output / INDEX, progress=progress, workers=request.workers).table
-    notes = list(filter(None, (ignored_class(dataset), check_foreign(dataset, table, request))))
-    calibrations = check_leaks(sources, request, table, scratch, progress)
-    notes += _foreign_builds(calibrations, loaded, reference)
-    slices, left_out = make_slices(table, [record.group for record in dataset.records], custom)
-    _check_limits(limits, dataset, slices)
-    counting = Counting(request, dataset, table, loaded, reference, progress)
+    notes = list(filter(None, (ignored_class(dataset), check_foreign(dataset, table, request.foreign))))
+    calibrations = check_leaks(question.sources, request, table, request.output / SCRATCH, progress)
+    notes += _foreign_builds(calibrations, question.loaded, reference)
+    slices, left_out = make_slices(table, [record.group for record in dataset.records], question.custom)
+    _check_limits(question.limits, dataset, slices)
+    counting = Counting(request, dataset, table, question.loaded, reference, progress)
     counted = counting.count()
     networks = networks_of(counted.matrices)
     if dark_holders(networks).any():
         slices = (*slices, dark_pixels(table, dark_holders(networks)))
-    models = compare_networks(networks, slices, sampling, reference, progress)
+    models = compare_networks(networks, slices, question.sampling, reference, progress)
     models = [{"name": name, **model} for name, model in zip(networks.names, models, strict=True)]
-    verdicts = judge_all(models, limits, reference, request)
-    every_note = (*notes, *left_out, *counted.notes)
+    verdicts = judge_all(models, question.limits, reference, request)
+    every_note = (*notes, *left_out, *_remarks(counted.matrices))
     document = make_document(counting, models, slices, split_facts(networks), verdicts, calibrations, every_note)
     images = image_rows(networks, slices, reference)
     return _write(counting, Evaluation(request.output, document, images, verdicts, counted.reused))
@@ -195,13 +225,27 @@ def _check_limits(limits: Sequence[Limit], dataset: Dataset, slices: Sequence[Sl
     check_names(limits, classes, [*(item.name for item in slices), DARK_PIXELS])
 
 
-def _needs_reference(place: str) -> UsageError:
-    return UsageError(
-        place,
-        expected="a reference to lose against",
-        got="none",
-        remedy="name the float network with --reference, or first among the MODELs",
-    )
+def _require_opponents(loaded: Sequence[Loaded], reference: int | None) -> None:
+    """Refuse a gate that would open without having judged anything."""
+    if reference is None:
+        raise UsageError(
+            "--max-drop",
+            expected="a reference to lose against",
+            got="none",
+            remedy="name the float network with --reference, or first among the MODELs",
+        )
+    if len(loaded) < 2:
+        raise UsageError(
+            "--max-drop",
+            expected="a network to judge against the reference",
+            got=f"{loaded[reference].source.address} alone",
+            remedy="name the quantized network, or its build folder, among the MODELs",
+        )
+
+
+def _remarks(matrices: Matrices) -> Iterator[str]:
+    for name, remarks in zip(matrices.models, matrices.remarks, strict=True):
+        yield from (f"{name}: {remark}" for remark in remarks)
 
 
 def _write(counting: Counting, evaluation: Evaluation) -> Evaluation:

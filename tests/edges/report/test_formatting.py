@@ -35,6 +35,22 @@ def test_a_share_between_none_and_all_reads_as_neither(value: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.00509, 0.0043, 0.0, None], ["0.509 %", "0.430 %", "0 %", "–"]),
+        ([0.0123, 0.000043], ["1.23 %", "<0.01 %"]),
+        ([0.2, 0.012345], ["20.0 %", "1.2 %"]),
+        ([0.009996, 0.00001], ["1.00 %", "<0.01 %"]),
+        ([1.0, math.nan], ["100.0 %", "–"]),
+        ([None], ["–"]),
+        ([], []),
+    ],
+)
+def test_shares_of_a_column_have_the_same_decimals(values: list[float | None], texts: list[str]) -> None:
+    assert [text.replace("\u202f", " ") for text in formatting.shares(values)] == texts
+
+
+@pytest.mark.parametrize(
     ("value", "text"), [(0.0, "0"), (0.001, "0"), (-0.001, "0"), (1.005, "+1.00"), (-2.5, "-2.50"), (math.inf, "–")]
 )
 def test_bits(value: float, text: str) -> None:

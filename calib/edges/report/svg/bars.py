@@ -188,7 +188,7 @@ def _interval_row(bar: IntervalBar, x: Axis, frame: Frame, y: float, digits: int
     parts = [
         label(frame.x0 - 8, y + 4, shorten(bar.name, frame.x0 - 14), "", "end"),
         element("rect", x=left, y=y - 6, width=right - left, height=12.0, class_=f"bar {series(bar.style)}"),
-        label(frame.width - 2, y + 4, f"{bar.value:+.{digits}f}", "tk", "end"),
+        label(frame.width - 2, y + 4, f"{bar.value:+.{digits}f}".replace("-", "−"), "tk", "end"),
     ]
     if bar.low is not None and bar.high is not None:
         parts.append(segment(x(bar.low), y, x(bar.high), y, "whisker"))

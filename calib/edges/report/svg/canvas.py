@@ -206,7 +206,9 @@ def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """Write a tick: short, and powers of ten far from one as ``1e6``."""
+    """Write a tick: short, powers of ten far from one as ``1e6``, and a true minus sign."""
+    if value < 0:
+        return f"−{tick_text(-value)}"
     if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
         mantissa, _, power = f"{value:.3g}".partition("e")
         return f"{mantissa}e{int(power)}" if power else mantissa
