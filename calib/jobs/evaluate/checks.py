@@ -60,7 +60,7 @@ def ignored_class(dataset: Dataset) -> str | None:
     )
 
 
-def check_foreign(dataset: Dataset, table: ScoreTable, request: EvaluateRequest) -> str | None:
+def check_foreign(dataset: Dataset, table: ScoreTable, foreign: str) -> str | None:
     """Look at label values outside the class table.
 
     Returns:
@@ -76,13 +76,13 @@ def check_foreign(dataset: Dataset, table: ScoreTable, request: EvaluateRequest)
     values: Counter[int] = Counter()
     lines: list[str] = []
     for row in held.tolist():
-        foreign = reader.read(records[table.keys[row]]).foreign
-        values.update(foreign)
+        held_here = reader.read(records[table.keys[row]]).foreign
+        values.update(held_here)
         if len(lines) < NAMED:
-            pixels = ", ".join(f"value {value} ({count} pixels)" for value, count in sorted(foreign.items())[:8])
+            pixels = ", ".join(f"value {value} ({count} pixels)" for value, count in sorted(held_here.items())[:8])
             lines.append(f"  {records[table.keys[row]].label}: {pixels}")
     total = ", ".join(f"{value} ({count} pixels)" for value, count in sorted(values.items())[:16])
-    if request.foreign == "void":
+    if foreign == "void":
         return f"{held.size} labels hold values outside the class table, counted as void: {total}"
     more = [f"  … and {held.size - NAMED} more"] if held.size > NAMED else []
     count = len(dataset.classes.names) if dataset.classes else 0

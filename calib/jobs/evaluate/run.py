@@ -109,7 +109,7 @@ def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     make_output_folder(request.output)
     scratch = make_output_folder(request.output / SCRATCH)
     table = scan(dataset, request.output / INDEX, progress=progress, workers=request.workers).table
-    notes = list(filter(None, (ignored_class(dataset), check_foreign(dataset, table, request))))
+    notes = list(filter(None, (ignored_class(dataset), check_foreign(dataset, table, request.foreign))))
     calibrations = check_leaks(sources, request, table, scratch, progress)
     notes += _foreign_builds(calibrations, loaded, reference)
     slices, left_out = make_slices(table, [record.group for record in dataset.records], custom)
