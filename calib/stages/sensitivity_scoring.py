@@ -19,7 +19,7 @@ from calib.core.sensitivity.counts import (
     ImageRecord,
     count_image,
     count_label,
-    measure_noise,
+    noise_power,
 )
 from calib.errors import ImageError
 from calib.stages.evaluate import Scene, filled
@@ -46,6 +46,7 @@ class _Seen:
 
     planes: NDArray[Any]
     ids: NDArray[Any]
+    power: float
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,11 @@ class UnitScorer:
         self._preprocess, self._feed, self._rows, self._dark_luma = preprocess, feed, rows, dark_luma
 
     def score(self, scene: Scene, wanted: Collection[int]) -> ImageRecord:
-        """Count an image under the base network, under all units together, and under each of some units alone.
+        """Count an image under the base network, and under each of some units alone.
+
+        Args:
+            scene: the image.
+            wanted: numbers of units; :data:`TOGETHER` for all of them at once.
 
         Raises:
             ImageError: picture and label differ in size.
@@ -99,14 +104,19 @@ class UnitScorer:
         view = self._look(scene)
         feeds = filled(self._feed(scene), self._rows)
         base = self._networks.units.base(feeds)
-        seen = self._read(view, base[-1][self._reading.name])
-        counts = {
-            BASE: self._count(view, seen, seen),
-            TOGETHER: self._compare(view, self._networks.together(feeds), seen),
-        }
-        for number, value in self._networks.units.units(feeds, base, sorted(wanted)):
+        seen = self._read(view, base[-1][self._reading.name], signal=True)
+        counts = {BASE: self._count(view, seen, seen)}
+        if TOGETHER in wanted:
+            counts[TOGETHER] = self._compare(view, self._networks.together(feeds), seen)
+        units = sorted(number for number in wanted if number >= 0)
+        for number, value in self._networks.units.units(feeds, base, units):
             counts[number] = self._compare(view, value, seen)
         return ImageRecord(scene.key, count_label(view.label, view.dark, self._classes), counts)
+
+    @property
+    def _is_scored(self) -> bool:
+        """Whether the output holds scores, not class numbers."""
+        return self._reading.kind != "ids"
 
     def _look(self, scene: Scene) -> _View:
         size = (scene.pixels.shape[0], scene.pixels.shape[1])
@@ -122,19 +132,20 @@ class UnitScorer:
         label = np.ascontiguousarray(plan.covered.of(scene.label))
         return _View(scene.key, label, luma < self._dark_luma, plan)
 
-    def _read(self, view: _View, value: Any) -> _Seen:
+    def _read(self, view: _View, value: Any, *, signal: bool = False) -> _Seen:
         place = f"output {self._reading.name!r}, {view.key}"
         array = self._networks.as_array(value)
         planes = planes_of(array, self._reading, self._classes, view.plan.network, place)[0]
-        return _Seen(planes, predict(planes, self._reading, view.plan, view.plan.covered.size, self._classes).ids)
+        ids = predict(planes, self._reading, view.plan, view.plan.covered.size, self._classes).ids
+        return _Seen(planes, ids, noise_power(planes, np.zeros_like(planes)) if signal and self._is_scored else 0.0)
 
     def _compare(self, view: _View, value: Any, base: _Seen) -> ImageCounts:
         return self._count(view, base if value is None else self._read(view, value), base)
 
     def _count(self, view: _View, seen: _Seen, base: _Seen) -> ImageCounts:
         by_class, flips, flipped = count_image(view.label, view.dark, seen.ids, base.ids, self._classes)
-        scored = self._reading.kind != "ids"
-        return ImageCounts(by_class, flips, flipped, measure_noise(seen.planes, base.planes) if scored else np.zeros(2))
+        noise = 0.0 if seen is base or not self._is_scored else noise_power(seen.planes, base.planes)
+        return ImageCounts(by_class, flips, flipped, np.array([base.power, noise]))
 
 
 def merge_records(known: Mapping[str, ImageRecord], record: ImageRecord) -> ImageRecord:

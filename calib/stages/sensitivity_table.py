@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from calib.core.bootstrap import Counts, Interval
 from calib.core.metrics import mean_iou
-from calib.core.sensitivity.counts import BASE, FLIPPED, HARMED, HELPED, NOISE, SIGNAL, ImageCounts, ImageRecord
+from calib.core.sensitivity.counts import (
+    BASE,
+    FLIPPED,
+    HARMED,
+    HELPED,
+    NOISE,
+    PREDICTED,
+    RIGHT,
+    SIGNAL,
+    ImageCounts,
+    ImageRecord,
+)
 from calib.core.sensitivity.losses import Comparison, Draws, below
 from calib.core.sensitivity.racing import Standing
 from calib.core.slices import DARK_PIXELS, Slice
@@ -58,26 +69,23 @@ class Evidence:
     _comparisons: dict[tuple[int, str], Comparison] = field(default_factory=dict)
 
     def mask(self, images: int, part: str = "") -> Mask:
-        """Mark the first ``images`` images, or those of them in a slice; bool over all images of the slices."""
-        count = len(self.slices[0].mask) if self.slices else len(self.records)
-        first = np.arange(count) < images
-        return first if not part else first & self._slice(part).mask
+        """Mark those of the first ``images`` images that are in a slice, all of them without one; bool ``[images]``."""
+        return np.ones(images, bool) if not part else self._slice(part).mask[:images]
 
     def counts(self, network: int, images: int, part: str = "") -> Counts:
-        """Counts of a network on the first ``images`` images, or those of them in a slice; groups summed."""
+        """Counts of a network on the first ``images`` images, or those of them in a slice; groups summed.
+
+        Images are sorted by key, so that intervals do not depend on the order in which they were taken.
+        """
         plane = int(part == DARK_PIXELS)
         kept = self.records[:images]
-        found = np.array([record.networks[network].classes[plane] for record in kept], np.int64)
-        labelled = np.array([record.label.labelled[plane] for record in kept], np.int64)
-        shape = (len(kept), len(self.classes))
-        whole = Counts(
-            found[:, 0].reshape(shape) if len(kept) else np.zeros(shape, np.int64),
-            labelled.reshape(shape),
-            found[:, 1].reshape(shape) if len(kept) else np.zeros(shape, np.int64),
-        )
-        mask = self.mask(images, part)[: len(kept)]
-        groups = None if self.sampling.groups is None else self.sampling.groups[: len(kept)]
-        return Sampling(self.sampling.resamples, self.sampling.seed, groups).units(whole, mask)
+        shape = (images, 2, len(self.classes))
+        found = np.array([record.networks[network].classes[plane] for record in kept], np.int64).reshape(shape)
+        labelled = np.array([record.label.labelled[plane] for record in kept], np.int64).reshape(images, -1)
+        order = np.array(sorted(range(images), key=lambda place: kept[place].key), np.int64)
+        whole = Counts(found[order, RIGHT], labelled[order], found[order, PREDICTED])
+        groups = None if self.sampling.groups is None else self.sampling.groups[:images][order]
+        return replace(self.sampling, groups=groups).units(whole, self.mask(images, part)[order])
 
     def comparison(self, images: int, part: str = "") -> Comparison:
         """The base network on the first ``images`` images, ready to be compared with."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calib.core.jit import compiled
+from calib.core.jit import compiled, compiled_loosely
 
 RIGHT, PREDICTED = 0, 1
 """Rows of a class count."""
@@ -19,7 +19,6 @@ FLIPPED, HARMED, HELPED = 0, 1, 2
 SIGNAL, NOISE = 0, 1
 """Slots of the powers: sum of squares of the base's scores, and of the differences from them."""
 
-LANES = 16
 BASE, TOGETHER = -1, -2
 """Numbers of the base network and of the one with every unit switched, beside those of the units."""
 
@@ -118,37 +117,32 @@ def _count(label: Any, dark: Any, predicted: Any, base: Any, by_class: Any, flip
                     flips[HELPED] += np.int64(guess == truth)
 
 
-def measure_noise(scores: NDArray[Any], base: NDArray[Any]) -> NDArray[np.float64]:
-    """Sum the squares of the base's scores and of the differences from them, float64 ``[2]``.
+def noise_power(scores: NDArray[Any], base: NDArray[Any]) -> float:
+    """Sum the squares of the differences of two arrays of scores, what is not finite in either left out.
 
-    What is not finite in either is left out.
+    Rows are summed in float32 and added up in float64: the relative error stays below 1e-4, that is 0.0004 dB.
 
     Args:
         scores: any float array.
         base: of the same shape.
     """
-    found, wanted = (np.ascontiguousarray(item, np.float32).ravel() for item in (scores, base))
-    powers = np.zeros(2, np.float64)
-    _powers(found, wanted, powers)
-    if not np.isfinite(powers).all():
-        known = np.isfinite(found) & np.isfinite(wanted)
-        _powers(found[known], wanted[known], powers)
-    return powers
+    found, wanted = (np.asarray(item, np.float32).reshape(-1, item.shape[-1]) for item in (scores, base))
+    power = _sum_squares(found, wanted)
+    if np.isfinite(power):
+        return float(power)
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        gap = (found.astype(np.float64) - wanted).ravel()
+    return float(np.square(gap[np.isfinite(gap)]).sum())
 
 
-@compiled
-def _powers(scores: Any, base: Any, powers: Any) -> None:
-    """Sum in lanes, always the same ones: vector instructions, and a result that depends on no machine."""
-    signal, noise = np.zeros(LANES, np.float64), np.zeros(LANES, np.float64)
-    even = scores.size - scores.size % LANES
-    for start in range(0, even, LANES):
-        for lane in range(LANES):
-            wanted = np.float64(base[start + lane])
-            gap = np.float64(scores[start + lane]) - wanted
-            signal[lane] += wanted * wanted
-            noise[lane] += gap * gap
-    for place in range(even, scores.size):
-        wanted = np.float64(base[place])
-        signal[0] += wanted * wanted
-        noise[0] += (np.float64(scores[place]) - wanted) ** 2
-    powers[SIGNAL], powers[NOISE] = signal.sum(), noise.sum()
+@compiled_loosely
+def _sum_squares(scores: Any, base: Any) -> Any:
+    total = np.float64(0)
+    for row in range(scores.shape[0]):
+        found, wanted = scores[row], base[row]
+        part = np.float32(0)
+        for place in range(found.size):
+            gap = found[place] - wanted[place]
+            part += gap * gap
+        total += np.float64(part)
+    return total

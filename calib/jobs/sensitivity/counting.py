@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from calib.core.sensitivity.counts import ImageRecord
+from calib.core.sensitivity.counts import TOGETHER, ImageRecord
 from calib.core.sensitivity.racing import Reason, round_ends, settled
 from calib.edges.hardware import read_cpu
 from calib.edges.sensitivity import CountsJournal
@@ -23,7 +23,7 @@ class Raced:
     """The result of a race.
 
     Attributes:
-        images: images seen by each unit.
+        images: images seen by each unit; all of them together see those of the first round.
         reasons: why each saw no more.
         ends: images after each round that was run.
         runs: unit runs in all.
@@ -99,8 +99,9 @@ class Race:
     def _round(self, units: Sequence[int], start: int, end: int, label: str) -> None:
         """Run some units on some images side by side, one image a thread."""
         keys = self.images.keys[start:end]
-        wanted = {key: _missing(units, self.journal.done.get(key)) for key in keys}
-        total, left = len(units) * len(keys), sum(map(len, wanted.values()))
+        asked = [*units, *([TOGETHER] if start == 0 else [])]
+        wanted = {key: _missing(asked, self.journal.done.get(key)) for key in keys}
+        total, left = len(units) * len(keys), sum(number >= 0 for missing in wanted.values() for number in missing)
         self._runs += total
         self._reused += total - left
         self._seen.update(dict.fromkeys(units, end))

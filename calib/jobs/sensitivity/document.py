@@ -42,7 +42,7 @@ def make_document(race: Race, raced: Raced, quantized: Quantized) -> Json:
         },
         "slices": {part.name: {"rule": part.rule, "images": int(part.mask[:seen].sum())} for part in images.slices},
         "base": evidence.miou(seen) if images.labelled else None,
-        "together": _measured(evidence, TOGETHER, seen, labelled=images.labelled),
+        "together": _measured(evidence, TOGETHER, raced.ends[0], labelled=images.labelled),
         "ranking": {
             "by": str(race.measure) if images.labelled else "flips",
             "resolution": request.resolution,
