@@ -20,12 +20,7 @@ from numpy.typing import NDArray
 from calib.core.bootstrap import FEWEST
 
 Reason = Literal["resolution", "top", "all"]
-REASONS = {
-    "resolution": "cannot lose what matters",
-    "top": "cannot reach the top places",
-    "all": "saw every image",
-}
-"""Why a unit saw no further image."""
+"""Why a unit saw no further image: it cannot lose what matters, it cannot reach the top places, it saw them all."""
 
 
 @dataclass(frozen=True)

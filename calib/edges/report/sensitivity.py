@@ -8,7 +8,7 @@ from typing import Any
 
 from calib.edges.report import svg
 from calib.edges.report.evaluation_tables import LEAST_REACH, MOST_REACH, Cell, Row, Table
-from calib.edges.report.evaluation_words import interval, percent, points
+from calib.edges.report.evaluation_words import interval, points
 from calib.edges.report.figures import DataTable, Figure
 from calib.edges.report.formatting import MISSING, number, plural, share
 from calib.edges.report.model import Level, Notice
@@ -25,8 +25,8 @@ TITLES = {
 }
 BARS = 24
 """Quantizers drawn as bars, and shown by class and slice."""
-LONGEST = 18
-"""Characters of a name beside its bar: the end of it, for the front is the same for whole blocks of a network."""
+LONGEST = 16
+"""Characters of a name beside its bar."""
 FOLDED = 40
 """Rows of the ranking shown at first."""
 SETTLED = {"resolution": "", "top": "below the top", "all": ""}
@@ -150,8 +150,17 @@ def _reach(entries: Iterator[Json | None] | Sequence[Json | None]) -> float:
     return min(max(most, LEAST_REACH), MOST_REACH)
 
 
-def _tail(name: str) -> str:
-    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
+def short_name(name: str, op_type: str) -> str:
+    """Shorten a name to what tells it from its neighbours.
+
+    Exporters repeat a module's path in the names of its parts (``high/high.7/body/body.0``), and end with the operator.
+    """
+    parts = [part for part in name.split("/") if part]
+    if len(parts) > 1 and parts[-1].partition("_")[0] == op_type:
+        parts.pop()
+    kept = [part for part, after in zip(parts, [*parts[1:], ""], strict=True) if not after.startswith(part)]
+    text = "/".join(kept[-2:]) or name
+    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
 
 
 def _bars(document: Json, units: Sequence[Json]) -> Figure:
@@ -160,12 +169,14 @@ def _bars(document: Json, units: Sequence[Json]) -> Figure:
     if labelled:
         entries = [lost(unit, document) or {"loss": None, "ci95": None} for unit in units]
         bars = [
-            svg.IntervalBar(_tail(unit["name"]), entry["loss"] or 0.0, *(entry["ci95"] or (None, None)))
+            svg.IntervalBar(
+                short_name(unit["name"], unit["op"]), entry["loss"] or 0.0, *(entry["ci95"] or (None, None))
+            )
             for unit, entry in zip(units, entries, strict=True)
         ]
         caption, digits = f"points of {document['ranking']['by']} lost", 3
     else:
-        bars = [svg.IntervalBar(_tail(unit["name"]), 100 * unit["flips"]["share"]) for unit in units]
+        bars = [svg.IntervalBar(short_name(unit["name"], unit["op"]), 100 * unit["flips"]["share"]) for unit in units]
         caption, digits = "% of the pixels flipped", 3
     title = f"The first {len(units)} of {len(document['units'])}"
     words = "; ".join(f"{unit['name']} {bar.value:+.3f}" for unit, bar in zip(units[:8], bars, strict=False))
@@ -228,8 +239,3 @@ def slice_table(document: Json, units: Sequence[Json]) -> Table:
 def _slice_cell(entry: Json, reach: float) -> Cell:
     cell = _loss_cell(entry, reach)
     return Cell(cell.text, cell.value, plural(entry["images"], "image"), cell.tint, cell.marked)
-
-
-def base_words(document: Json) -> str:
-    """Name what the base network reaches."""
-    return MISSING if document["base"] is None else percent(document["base"]["miou"])
