@@ -98,7 +98,7 @@ def choose_images(
     ignored = ignored_class(dataset) if labelled else None
     groups = _groups(request, [records[key] for key in keys])
     sampling = Sampling(request.resamples, request.seed, groups)
-    every_note = (*notes, *left_out, *([ignored] if ignored else []))
+    every_note = (*notes, *(left_out if labelled else ()), *([ignored] if ignored else []))
     return Images(dataset, table, keys, placed, sampling, labelled, every_note)
 
 
