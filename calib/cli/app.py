@@ -27,6 +27,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("demo", "calib.cli.demo"),
     ("build", "calib.cli.build"),
     ("evaluate", "calib.cli.evaluate"),
+    ("sensitivity", "calib.cli.sensitivity"),
     ("verify", "calib.cli.verify"),
     ("sign", "calib.cli.sign"),
     ("lint", "calib.cli.lint"),

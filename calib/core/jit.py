@@ -14,17 +14,25 @@ R = TypeVar("R")
 _Untyped: Any = FunctionCache
 
 
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
+def compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a function on its first call, without the GIL, and keep the machine code for later processes.
 
     Numba keeps it beside the source file, else in the user's cache folder (``NUMBA_CACHE_DIR`` overrides both). Where
     neither can be written, or the disk is full or over quota, the function is compiled again in each process.
     """
-    dispatcher: Any = njit(nogil=True)(function)
+    dispatcher: Any = njit(nogil=True, **options)(function)
     with contextlib.suppress(RuntimeError, OSError):  # no folder that can be written
         dispatcher._cache = _Cache(function)
     kept: Callable[P, R] = dispatcher
     return kept
+
+
+def compiled_loosely(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function whose sums may be taken in any order.
+
+    They become vector instructions; last digits differ between kinds of processors, not between runs.
+    """
+    return compiled(function, fastmath={"reassoc", "contract"})
 
 
 def compiled_helper(function: Callable[P, R]) -> Callable[P, R]:

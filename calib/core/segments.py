@@ -85,24 +85,26 @@ def cut(
     if sum(sizes.get(name, 0) for name in names) <= budget:
         return (Segment(expose(model, names), tuple(names)),)
     wanted = frozenset(names)
-    needed = _needed(network, wanted)
+    needed = needed_nodes(network, wanted)
     order = [index for index in network.order if index in needed]
-    kinds = _kinds(model, network)
+    kinds = handed_types(model, network)
     ends = _ends(_weights(network, order, wanted, sizes), _handovers(network, order, sizes, kinds), budget)
     parts = [order[start:end] for start, end in pairwise((0, *ends))]
     return tuple(_segments(model, network, parts, wanted, kinds))
 
 
-def _reads(network: Network, index: int) -> list[str]:
+def reads_of(network: Network, index: int) -> list[str]:
+    """Tensors that a node reads, captured ones too, constants left out."""
     node = network.nodes[index]
     return [name for name in (*node.inputs, *node.captured) if name and name not in network.constants]
 
 
-def _made(network: Network, index: int) -> list[str]:
+def made_by(network: Network, index: int) -> list[str]:
+    """Tensors that a node makes."""
     return [name for name in network.nodes[index].outputs if name]
 
 
-def _needed(network: Network, wanted: Collection[str]) -> frozenset[int]:
+def needed_nodes(network: Network, wanted: Collection[str]) -> frozenset[int]:
     """Nodes that the wanted tensors depend on, those that make constants left out."""
     found: set[int] = set()
     pending = list(wanted)
@@ -110,11 +112,11 @@ def _needed(network: Network, wanted: Collection[str]) -> frozenset[int]:
         index = network.producers.get(pending.pop())
         if index is not None and index not in found:
             found.add(index)
-            pending.extend(_reads(network, index))
+            pending.extend(reads_of(network, index))
     return frozenset(found)
 
 
-def _kinds(model: onnx.ModelProto, network: Network) -> dict[str, onnx.ValueInfoProto]:
+def handed_types(model: onnx.ModelProto, network: Network) -> dict[str, onnx.ValueInfoProto]:
     """Declarations of the tensors that may be handed on, with as much of the shape as is known."""
     graph = inferred(model).graph
     values = {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)}
@@ -129,18 +131,18 @@ def _kinds(model: onnx.ModelProto, network: Network) -> dict[str, onnx.ValueInfo
 
 def _weights(network: Network, order: Sequence[int], wanted: Collection[str], sizes: Mapping[str, int]) -> list[int]:
     """Bytes of the observed tensors that each node makes."""
-    return [sum(sizes.get(name, 0) for name in _made(network, index) if name in wanted) for index in order]
+    return [sum(sizes.get(name, 0) for name in made_by(network, index) if name in wanted) for index in order]
 
 
 def _handovers(network: Network, order: Sequence[int], sizes: Mapping[str, int], kinds: Collection[str]) -> list[float]:
     """Bytes that a cut before each node hands on; infinite where something crosses that cannot be handed on."""
-    last = {name: place for place, index in enumerate(order) for name in _reads(network, index)}
+    last = {name: place for place, index in enumerate(order) for name in reads_of(network, index)}
     alive: set[str] = set()
     found: list[float] = []
     for place, index in enumerate(order):
         alive = {name for name in alive if last[name] >= place}
         found.append(sum(sizes.get(name, 0) for name in alive) if alive <= set(kinds) else math.inf)
-        alive.update(name for name in _made(network, index) if name in last)
+        alive.update(name for name in made_by(network, index) if name in last)
     return found
 
 
@@ -172,18 +174,18 @@ def _segments(
     wanted: Collection[str],
     kinds: Mapping[str, onnx.ValueInfoProto],
 ) -> Iterator[Segment]:
-    reads = [{name for index in part for name in _reads(network, index)} for part in parts]
+    reads = [{name for index in part for name in reads_of(network, index)} for part in parts]
     for place, part in enumerate(parts):
-        made = [name for index in part for name in _made(network, index)]
+        made = [name for index in part for name in made_by(network, index)]
         later = set[str]().union(*reads[place + 1 :])
         outputs = [name for name in made if name in wanted or name in later]
         inputs = sorted(reads[place] - set(made))
         yield Segment(
-            _model(model, network, part, inputs, outputs, kinds), tuple(name for name in made if name in wanted)
+            assemble(model, network, part, inputs, outputs, kinds), tuple(name for name in made if name in wanted)
         )
 
 
-def _model(
+def assemble(
     model: onnx.ModelProto,
     network: Network,
     part: Sequence[int],

@@ -188,7 +188,7 @@ class Evaluator:
             if key not in feeds:
                 feeds[key] = contender.feed(scene)
             started = time.perf_counter()
-            outputs = contender.runner.run(_filled(feeds[key], contender.rows))
+            outputs = contender.runner.run(filled(feeds[key], contender.rows))
             spent = time.perf_counter() - started
             planes = self._planes(contender, outputs, plan, scene.key)
             prediction = predict(planes, contender.reading, plan, plan.covered.size, self._classes)
@@ -269,7 +269,7 @@ class Evaluator:
         return vector
 
 
-def _filled(feeds: Feeds, rows: int) -> Feeds:
+def filled(feeds: Feeds, rows: int) -> Feeds:
     """Repeat an image to the batch length a network demands."""
     if rows == 1:
         return feeds

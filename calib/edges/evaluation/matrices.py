@@ -9,27 +9,26 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.tally import Layout, Sparse, Stack, image_layout, network_layout, stack
-from calib.edges.files import output_errors, write_atomic
+from calib.edges.files import write_atomic
+from calib.edges.recordlog import RecordLog
 from calib.errors import FormatError
 from calib.stages.evaluate import ImageTally
 
 SCHEMA = 1
 REMARKS = 3
 """Remarks kept of a network."""
-HEAD = struct.Struct("<II")
 Request = Mapping[str, Any]
 """What decides the counts: networks, images, preprocessing, numerics. Equal requests, equal counts."""
 
@@ -174,21 +173,12 @@ class Journal:
     """
 
     def __init__(self, path: Path, request: Request) -> None:
-        self._path = path
-        self.done: dict[str, ImageTally] = {}
-        good = 0
-        if path.exists():
-            good = self._read(request)
-        with output_errors(path):
-            self._stream: BinaryIO = path.open("r+b" if good else "wb")
-            self._stream.truncate(good)
-            self._stream.seek(good)
-        if not good:
-            self._append(json.dumps(request, sort_keys=True).encode())
+        self._log = RecordLog(path, request)
+        self.done: dict[str, ImageTally] = {tally.key: tally for tally in map(_unpacked, self._log.found)}
 
     def add(self, tally: ImageTally) -> None:
         """Keep a finished image; it survives the death of this process."""
-        self._append(_packed(tally))
+        self._log.append(_packed(tally))
         self.done[tally.key] = tally
 
     def __enter__(self) -> Journal:
@@ -197,36 +187,7 @@ class Journal:
 
     def __exit__(self, *error: object) -> None:
         """Close the file."""
-        self._stream.close()
-
-    def _append(self, payload: bytes) -> None:
-        with output_errors(self._path):
-            self._stream.write(HEAD.pack(len(payload), zlib.crc32(payload)) + payload)
-            self._stream.flush()
-
-    def _read(self, request: Request) -> int:
-        """Read whole records up to the first that is cut short or damaged; returns their length, 0 if all is void."""
-        data = self._path.read_bytes()
-        records = _records(data)
-        first = next(records, None)
-        if first is None or first[0] != json.dumps(request, sort_keys=True).encode():
-            return 0
-        end = first[1]
-        for payload, end in records:  # noqa: B007  the last end is what is kept
-            tally = _unpacked(payload)
-            self.done[tally.key] = tally
-        return end
-
-
-def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
-    at = 0
-    while at + HEAD.size <= len(data):
-        length, check = HEAD.unpack_from(data, at)
-        payload = data[at + HEAD.size : at + HEAD.size + length]
-        at += HEAD.size + length
-        if len(payload) != length or zlib.crc32(payload) != check:
-            return
-        yield payload, at
+        self._log.__exit__(*error)
 
 
 def _packed(tally: ImageTally) -> bytes:

@@ -42,6 +42,7 @@ class Session:
         place: what to call it in messages.
         provider: where it runs.
         optimize: False turns every graph optimization off, so that Q/DQ is computed literally.
+        fuse_quantizers: False keeps Q/DQ out of integer kernels while all other optimizations stay.
         memory: what becomes of main memory between runs: it is kept for the session's ``own`` next one, kept for every
             ``shared`` session's, or with ``none`` given back.
 
@@ -52,7 +53,14 @@ class Session:
     """
 
     def __init__(
-        self, model: onnx.ModelProto, place: str, provider: Provider, *, optimize: bool = True, memory: Memory = "own"
+        self,
+        model: onnx.ModelProto,
+        place: str,
+        provider: Provider,
+        *,
+        optimize: bool = True,
+        fuse_quantizers: bool = True,
+        memory: Memory = "own",
     ) -> None:
         runtime = _import_runtime()
         _check_provider(runtime, provider)
@@ -68,6 +76,8 @@ class Session:
         options.add_session_config_entry("session.qdqisint8allowed", "1")
         if not optimize:
             options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if not fuse_quantizers:
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         if memory == "shared":
             _share_arena(runtime)
             options.add_session_config_entry("session.use_env_allocators", "1")
