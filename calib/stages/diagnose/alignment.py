@@ -26,6 +26,8 @@ TRIED = 24
 """Tensors behind the first that departs which are tried as the place of the departure."""
 MOST = 12
 """Departures after which a candidate is another network."""
+FOLDING = frozenset({"Conv", "ConvTranspose", "Gemm"})
+"""Operators that a batch norm behind them is folded into."""
 How = Literal["input", "structure", "value", "forced"]
 
 
@@ -75,7 +77,7 @@ class Alignment:
 
     Attributes:
         matches: tensor of the candidate to its match, in network order.
-        departures: pieces that depart, in network order.
+        departures: pieces that make any error or differ at all, in network order; most of it is rounding.
         lost: tensors of the candidate without counterpart from which an output is reached.
         own: what each tensor of the candidate holds, computed on the reference's values.
         reference: the reference's values.
@@ -112,6 +114,12 @@ def align(reference: Trace, candidate: OnnxTrace, runtime: Runtime) -> Alignment
     return _Aligner(reference, candidate, runtime).align()
 
 
+def _norm_behind(trace: Trace, step: Step) -> Step | None:
+    """The batch norm that alone reads a step."""
+    readers = trace.readers.get(step.outputs[0], [])
+    return readers[0] if len(readers) == 1 and readers[0].kind == "BatchNormalization" else None
+
+
 class _Aligner:
     def __init__(self, reference: Trace, candidate: OnnxTrace, runtime: Runtime) -> None:
         self.reference, self.candidate, self.runtime = reference, candidate, runtime
@@ -127,6 +135,7 @@ class _Aligner:
     def align(self) -> Alignment:
         self._match_inputs()
         self._sweep(self.candidate.steps)
+        self._force_inputs()
         while len(self.forced) < MOST:
             found = self._next_departure()
             if found is None:
@@ -170,14 +179,35 @@ class _Aligner:
         self.taken.add(match.reference)
 
     def _match_inputs(self) -> None:
+        """Match what is fed alike; an input that is fed otherwise may still be made alike by the candidate's steps."""
+        for name, wanted in self._input_pairs():
+            self.own[name] = self.candidate.values[name]
+            born = self._against(name, wanted)
+            if born.relative <= EXACT:
+                self._match(name, Match(wanted, "input", born, self._perm(name, wanted)))
+
+    def _input_pairs(self) -> Iterator[tuple[str, str]]:
         names = list(self.reference.inputs)
         for place, name in enumerate(self.candidate.inputs):
-            fed = self.candidate.values[name]
-            wanted = name if name in names else names[place] if place < len(names) else None
-            self.own[name] = fed
-            if wanted is not None:
-                perm = self.lookup.perm(fed, wanted)
-                self._match(name, Match(wanted, "input", self._against(name, wanted), perm))
+            if name in names:
+                yield name, name
+            elif place < len(names):
+                yield name, names[place]
+
+    def _force_inputs(self) -> None:
+        """Where the steps do not make up for it, the candidate is fed another picture."""
+        waiting = [(name, wanted) for name, wanted in self._input_pairs() if name not in self.matches]
+        if not waiting or not self._cone():
+            return
+        for name, wanted in waiting:
+            if self._heals(name, wanted) or not self._any_match():
+                born = self._against(name, wanted)
+                self.forced.append((name, born))
+                self._match(name, Match(wanted, "forced", born, self._perm(name, wanted)))
+        self._sweep(self.candidate.steps)
+
+    def _any_match(self) -> bool:
+        return bool(self.matches)
 
     def _sweep(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -234,8 +264,18 @@ class _Aligner:
 
     def _counterparts(self, step: Step, slot: int, name: str) -> list[str]:
         """Tensors of the reference that this one may be, the likeliest first."""
-        found = dict.fromkeys(self._likely(step, slot, name))
+        found = dict.fromkeys(self._behind_norm(step, item) for item in self._likely(step, slot, name))
         return [item for item in found if item in self.reference.values]
+
+    def _behind_norm(self, step: Step, wanted: str) -> str:
+        """Where only the reference has its batch norm apart, a folded convolution is what stands behind it."""
+        maker = self.reference.makers.get(wanted)
+        if maker is None or step.kind not in FOLDING or maker.kind not in FOLDING:
+            return wanted
+        mine, theirs = _norm_behind(self.candidate, step), _norm_behind(self.reference, maker)
+        if (mine is None) == (theirs is None):
+            return wanted
+        return "" if theirs is None else theirs.outputs[0]
 
     def _likely(self, step: Step, slot: int, name: str) -> Iterator[str]:
         if name in self.prior:
@@ -337,9 +377,16 @@ class _Aligner:
         return steps
 
     def _departed(self) -> list[str]:
-        """Tensors whose step makes any error at all, in order."""
+        """Tensors whose step makes any error at all, or is another step than its counterpart; in order."""
         made = [name for name in self._ordered() if self.matches[name].how != "input"]
-        return [name for name in made if self.matches[name].born.relative > 0]
+        return [name for name in made if self.matches[name].born.relative > 0 or self._differs(name)]
+
+    def _differs(self, name: str) -> bool:
+        step = self.candidate.makers.get(name)
+        other = self.reference.makers.get(self.matches[name].reference)
+        return (
+            step is not None and other is not None and other.kind == step.kind and other.fingerprint != step.fingerprint
+        )
 
     def _ordered(self) -> dict[str, Match]:
         depth = self.candidate.depth
@@ -347,6 +394,8 @@ class _Aligner:
 
     def _departure(self, tensor: str, *, strong: bool) -> Departure:
         match = self.matches[tensor]
+        if tensor in self.candidate.inputs:
+            return Departure(tensor, match.reference, (), (), (), match.born, strong)
         steps, frontier = self._piece(tensor)
         known = {self.matches[name].reference for name in frontier}
         theirs = self._reference_piece(match.reference, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -12,12 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.difference import Difference, difference
-from calib.core.weightdiff import WeightChange, weight_change
+from calib.core.weightdiff import SAME, WeightChange, weight_change
 from calib.stages.diagnose.alignment import Alignment, Departure
 from calib.stages.diagnose.onnxtrace import AS_IT_IS, Mend, OnnxTrace, Runtime, run_step
 from calib.stages.diagnose.trace import Arrays, Step, Trace, Value
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Equal", "Xor"})
+FAMILIES = {
+    "GlobalAveragePool": "average",
+    "ReduceMean": "average",
+    "Gemm": "product",
+    "MatMul": "product",
+    "Flatten": "Reshape",
+    "Squeeze": "Reshape",
+    "Unsqueeze": "Reshape",
+}
+"""Operators that exporters choose between for one thing."""
 What = Literal["parameter", "weight", "dropped", "inserted", "replaced", "order", "wiring"]
 
 
@@ -67,6 +77,7 @@ class Case:
         alignment: which tensor is which.
         runtime: runs steps.
         noise: relative error that rounding alone may leave in this piece.
+        shapes_moved: whether a tensor further up has another shape, which sizes worked out from shapes follow.
     """
 
     departure: Departure
@@ -75,14 +86,15 @@ class Case:
     alignment: Alignment
     runtime: Runtime
     noise: float = 0.0
-    _kept: dict[str, Any] = field(default_factory=dict)
+    shapes_moved: bool = False
 
     @cached_property
     def pairs(self) -> list[tuple[Step | None, Step | None]]:
         """Steps of the candidate with their counterparts; either is None where there is none."""
-        ours, theirs = self.departure.steps, self.departure.reference_steps
+        ours, theirs = fold_norms(self.departure.steps, self.departure.reference_steps)
         found: list[tuple[Step | None, Step | None]] = []
-        matcher = difflib.SequenceMatcher(None, [s.kind for s in ours], [s.kind for s in theirs], autojunk=False)
+        families = [[FAMILIES.get(step.kind, step.kind) for step in side] for side in (ours, theirs)]
+        matcher = difflib.SequenceMatcher(None, *families, autojunk=False)
         for tag, low, high, start, end in matcher.get_opcodes():
             mine, other = list(ours[low:high]), list(theirs[start:end])
             if tag in {"equal", "replace"} and len(mine) == len(other):
@@ -90,11 +102,13 @@ class Case:
             else:
                 found.extend((step, None) for step in mine)
                 found.extend((None, step) for step in other)
-        return self._settled(found)
-
-    def _settled(self, found: list[tuple[Step | None, Step | None]]) -> list[tuple[Step | None, Step | None]]:
-        """The steps that make the departing tensor belong together, whatever stands before them."""
         return found
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether one step stands against one of the same operator."""
+        ours, theirs = self.departure.steps, self.departure.reference_steps
+        return len(ours) == len(theirs) == 1 and ours[0].kind == theirs[0].kind
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -105,17 +119,21 @@ class Case:
         for step, other in self.pairs:
             if step is None or other is None:
                 yield Change("dropped" if step is None else "inserted", step, other)
-            elif step.kind != other.kind:
+            elif FAMILIES.get(step.kind, step.kind) != FAMILIES.get(other.kind, other.kind):
                 yield Change("replaced", step, other, before=other.kind, after=step.kind)
             else:
-                yield from _parameter_changes(step, other)
+                yield from (
+                    change
+                    for change in _parameter_changes(step, other)
+                    if not (self.shapes_moved and change.name in step.shaped)
+                )
                 yield from _weight_changes(step, other)
                 yield from self._reading_changes(step, other)
 
     def _reading_changes(self, step: Step, other: Step) -> Iterator[Change]:
         """Operands in another order, or other tensors altogether."""
         ours = [self._reference_name(name) for name in step.data]
-        if None in ours or ours == list(other.data) or self.departure.reference_steps[-1] is not other:
+        if None in ours or ours == list(other.data) or self.departure.reference_steps[-1].index != other.index:
             return
         if sorted(map(str, ours)) == sorted(other.data):
             if step.kind not in COMMUTATIVE:
@@ -203,6 +221,50 @@ class Case:
         return difference(made, wanted.reshape(made.shape)).relative <= max(4 * self.noise, 2e-5)
 
 
+def fold_norms(ours: Sequence[Step], theirs: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+    """Fold batch norms into the convolutions before them where only one side has any."""
+    norms = [any(step.kind == "BatchNormalization" for step in side) for side in (ours, theirs)]
+    if norms[0] == norms[1]:
+        return list(ours), list(theirs)
+    return (_folded(ours), list(theirs)) if norms[0] else (list(ours), _folded(theirs))
+
+
+def _folded(steps: Sequence[Step]) -> list[Step]:
+    found: list[Step] = []
+    for step in steps:
+        before = found[-1] if found else None
+        joined = None if before is None else _joined(before, step)
+        if joined is None:
+            found.append(step)
+        else:
+            found[-1] = joined
+    return found
+
+
+def _joined(layer: Step, norm: Step) -> Step | None:
+    """A convolution with the batch norm behind it, as one step."""
+    if norm.kind != "BatchNormalization" or layer.kind not in {"Conv", "ConvTranspose"} or "W" not in layer.weights:
+        return None
+    names = ("scale", "B", "input_mean", "input_var")
+    if norm.data[:1] != layer.outputs[:1] or not all(name in norm.weights for name in names):
+        return None
+    scale, shift, mean, variance = (np.asarray(norm.weights[name], np.float64) for name in names)
+    epsilon = norm.parameters.get("epsilon")
+    factor = scale / np.sqrt(variance + (float(epsilon) if isinstance(epsilon, int | float) else 1e-5))
+    weight = np.asarray(layer.weights["W"], np.float64)
+    shape = [1] * weight.ndim
+    axis = 1 if layer.kind == "ConvTranspose" else 0
+    if weight.shape[axis] != factor.size:
+        return None
+    shape[axis] = factor.size
+    bias = np.asarray(layer.weights.get("B", np.zeros(factor.size)), np.float64)
+    weights = {
+        "W": (weight * factor.reshape(shape)).astype(np.float32),
+        "B": ((bias - mean) * factor + shift).astype(np.float32),
+    }
+    return replace(layer, outputs=norm.outputs, weights=weights)
+
+
 def _parameter_changes(step: Step, other: Step) -> Iterator[Change]:
     complete = step.source >= 0 and other.source >= 0
     for name in sorted(set(step.parameters) | set(other.parameters)):
@@ -232,6 +294,11 @@ def _weight_changes(step: Step, other: Step) -> Iterator[Change]:
                 found = WeightChange("missing" if after is None else "added", words, 1.0)
                 yield Change("weight", step, other, name, weights=found)
             continue
-        found = weight_change(before, after)
+        found = weight_change(before, after, max(SAME, step.coarse.get(name, 0.0), _precision(after)))
         if found.kind != "same":
             yield Change("weight", step, other, name, weights=found)
+
+
+def _precision(weights: NDArray[Any]) -> float:
+    """Relative precision that a stored type has."""
+    return {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(weights.dtype.name, 0.0)

@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calib.core.difference import difference
-from calib.stages.diagnose.case import Case
+from calib.stages.diagnose.case import Case, Change
 from calib.stages.diagnose.onnxtrace import Mend
 
 FLOOR = 3e-6
 """Relative error that sums in another order leave in float32."""
 ROOM = 16.0
 """The longest sums go on rounding where the perturbation stops."""
+CERTAIN = 1e-5
+"""Relative change of weights that no folding and no exporter makes."""
 SHORT = {"float16": 8e-3, "bfloat16": 6e-2}
 """Relative error that is rounding wherever a short type is involved: eight units in the last place."""
 
@@ -68,12 +70,34 @@ def _nudged(value: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
 def is_departure(case: Case) -> bool:
     """Whether the error of a piece is more than rounding.
 
-    Where both sides do the very same, the rest is the runtimes' own difference, which a tenth of a percent hides.
+    Of one step against one, changed weights are no rounding however little they do, nor is a parameter that moves
+    single elements by a percent. Where both sides do the very same, the rest is the runtimes' own difference, which a
+    tenth of a percent hides.
     """
     born = case.departure.born.relative
+    if born == 0:
+        return False
+    if not case.departure.steps and case.departure.strong:
+        return True
+    if case.is_pair and not _is_short(case) and any(map(_is_certain, case.changes)):
+        return True
     if born <= FLOOR:
         return False
     case.noise = noise_of(case)
     if born <= case.noise:
-        return False
+        return case.is_pair and bool(case.changes) and not _is_short(case) and _moves_elements(case)
     return bool(case.changes) or born > max(1e-3, case.noise)
+
+
+def _is_short(case: Case) -> bool:
+    return not _types(case).isdisjoint(SHORT)
+
+
+def _is_certain(change: Change) -> bool:
+    return change.what == "weight" and change.weights is not None and change.weights.relative > CERTAIN
+
+
+def _moves_elements(case: Case) -> bool:
+    wanted = np.asarray(case.wanted, np.float64)
+    size = float(np.sqrt(np.mean(wanted * wanted))) if wanted.size else 0.0
+    return case.departure.born.maximum > 1e-2 * size

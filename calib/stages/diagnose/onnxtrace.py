@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from calib.core.expose import expose
 from calib.core.graph import Network, Node, analyse
-from calib.core.graph.constants import DATA, levels
+from calib.core.graph.constants import CONSTANT, DATA, levels
 from calib.core.graph.elements import NON_TENSOR
 from calib.errors import CalibError
 from calib.stages.diagnose.parameters import attribute_defaults, read_parameters, slot_name
@@ -85,35 +85,48 @@ def trace_onnx(model: onnx.ModelProto, feeds: Feeds, runtime: Runtime, place: st
     made = [name for index in network.order for name in network.nodes[index].outputs if name]
     tensors = [name for name in made if network.elem_types.get(name) != NON_TENSOR]
     fixed = [name for name in tensors if grade[name] < DATA]
-    frozen = stored | _run_exposed(model, network, fixed, feeds, runtime)
-    trace = OnnxTrace(place, (), tuple(feeds), (), dict(feeds), model, network, frozen)
-    trace.values |= _activations(trace, [n for n in tensors if grade[n] == DATA], feeds, runtime) if values else {}
-    known = {name: tuple(array.shape) for name, array in (*trace.values.items(), *frozen.items())}
+    trace = OnnxTrace(place, (), tuple(feeds), (), dict(feeds), model, network, dict(stored))
+    trace.frozen |= {name: np.array(array) for name, array in exposed(trace, fixed, feeds, runtime)}
+    shapes = {name: tuple(array.shape) for name, array in (*feeds.items(), *trace.frozen.items())}
+    _visit_activations(trace, [name for name in tensors if grade[name] == DATA], runtime, shapes, keep=values)
+    known = {name: _static(shape) for name, shape in network.shapes.items() if None not in shape} | shapes
     trace.steps = tuple(_steps(trace, grade, known))
     trace.outputs = tuple(trace.resolve(item.name) for item in network.outputs)
     return trace
 
 
-def _activations(trace: OnnxTrace, names: Sequence[str], feeds: Feeds, runtime: Runtime) -> dict[str, NDArray[Any]]:
-    if trace.network is None:
-        raise AssertionError(trace.place)
+def _static(shape: Sequence[int | None]) -> tuple[int, ...]:
+    return tuple(length for length in shape if length is not None)
+
+
+def _visit_activations(
+    trace: OnnxTrace, names: Sequence[str], runtime: Runtime, shapes: dict[str, tuple[int, ...]], *, keep: bool
+) -> None:
+    """Run everything; learn shapes, and keep the values where they are wanted."""
+    feeds = {name: trace.values[name] for name in trace.inputs}
     try:
-        return _run_exposed(trace.model, trace.network, names, feeds, runtime)
+        for name, array in exposed(trace, names, feeds, runtime):
+            shapes[name] = tuple(array.shape)
+            if keep:
+                trace.values[name] = np.array(array)
     except CalibError as error:
         trace.failure = error.got
-        return {}
 
 
-def _run_exposed(
-    model: onnx.ModelProto, network: Network, names: Sequence[str], feeds: Feeds, runtime: Runtime
-) -> dict[str, NDArray[Any]]:
-    """Run with some tensors as the only outputs, in segments where they are large."""
-    found: dict[str, NDArray[Any]] = {}
-    for segment in _segments(names, network, feeds):
-        runner = runtime.load(expose(pruned(model, network, segment), segment), optimize=False)
+def exposed(
+    trace: OnnxTrace, names: Sequence[str], feeds: Feeds, runtime: Runtime
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Run a network for some of its tensors, in segments where they are large; use each array before the next comes.
+
+    Raises:
+        CalibError: the network does not run.
+    """
+    if trace.network is None:
+        raise AssertionError(trace.place)
+    for segment in _segments(names, trace.network, feeds):
+        runner = runtime.load(expose(pruned(trace.model, trace.network, segment), segment), optimize=False)
         answer = runner.run(feeds)
-        found |= {name: np.array(to_host(array)) for name, array in answer.items()}
-    return found
+        yield from ((name, to_host(array)) for name, array in answer.items())
 
 
 def _segments(names: Sequence[str], network: Network, feeds: Feeds) -> Iterator[list[str]]:
@@ -177,13 +190,15 @@ def _step(
     place: int, node: Node, trace: OnnxTrace, grade: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
 ) -> Step:
     version = trace.network.opsets.get(node.domain, 1) if trace.network else 1
-    data, slots, constants = [], [], {}
+    data, slots, constants, shaped = [], [], {}, set()
     for slot, name in enumerate(node.inputs):
         if not name:
             continue
         if grade[name] < DATA:
             if name in trace.frozen:
                 constants[slot] = trace.frozen[name]
+            if grade[name] > CONSTANT:
+                shaped.add(slot_name(node, slot, version))
             continue
         data.append(trace.resolve(name))
         slots.append(slot_name(node, slot, version))
@@ -195,7 +210,11 @@ def _step(
     kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     kind = "Resize" if kind == "Upsample" else kind
     outputs = tuple(name for name in node.outputs if name)
-    return Step(place, node.label, kind, tuple(data), outputs, parameters, weights, tuple(slots), node.index)
+    if kind == "Resize" and {"sizes", "scales"} & shaped:
+        shaped |= {"size", "scales"}
+    return Step(
+        place, node.label, kind, tuple(data), outputs, parameters, weights, tuple(slots), node.index, frozenset(shaped)
+    )
 
 
 @dataclass(frozen=True)

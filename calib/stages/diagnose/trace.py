@@ -34,6 +34,8 @@ class Step:
         weights: constant float operands by name.
         slots: name of the operand that each entry of ``data`` is read as.
         source: index of the node in its model, or -1 where there is none.
+        shaped: parameters that follow from the shapes of other tensors, not from the file.
+        coarse: relative precision of weights that are known on an integer grid only, by name.
     """
 
     index: int
@@ -45,6 +47,8 @@ class Step:
     weights: Arrays = field(default_factory=dict)
     slots: tuple[str, ...] = ()
     source: int = -1
+    shaped: frozenset[str] = frozenset()
+    coarse: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

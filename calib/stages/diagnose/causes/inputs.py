@@ -107,6 +107,9 @@ def _fit(own: NDArray[np.float64], wanted: NDArray[np.float64]) -> tuple[float, 
 
 def detect(case: Case) -> Iterator[Cause]:
     """Find steps at the network's input that feed the first layer another picture."""
+    if not case.departure.steps and case.departure.tensor in case.candidate.inputs:
+        yield _fed(case)
+        return
     if not set(case.departure.frontier) <= _near_input(case):
         return
     own = case.own
@@ -119,6 +122,21 @@ def detect(case: Case) -> Iterator[Cause]:
             yield from _first_layer(case, change)
         elif change.what in {"dropped", "inserted"}:
             yield from _whole_chain(case)
+
+
+def _fed(case: Case) -> Cause:
+    """The candidate is fed another picture than the reference."""
+    own = case.own
+    found = None if own is None else recolouring(own, case.wanted)
+    kind = found.kind if found is not None and found.kind else "input-values"
+    words = found.words if found is not None and found.kind else "the pictures are resized or cut otherwise"
+    return make_cause(
+        case, None, kind, f"{case.departure.tensor}: the candidate is fed another picture, {words}",
+        stage="preprocessing", remedy=ADVICE.get(kind, "prepare pictures as the reference's training did"),
+        confidence=CONFIRMED,
+        evidence=(f"relative error of the input {case.departure.born.relative:.2g}; fed the reference's picture, the "
+                  "candidate's first layers answer as the reference's do",),
+    )  # fmt: skip
 
 
 def _near_input(case: Case) -> set[str]:

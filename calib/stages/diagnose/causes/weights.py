@@ -54,7 +54,8 @@ def _cause(case: Case, change: Change, several: int) -> Cause:
         raise AssertionError(change)
     healed = _heals(case, change)
     if not healed and several > 1 and step is not None and other is not None:
-        healed = case.heals_with(step, Mend(weights={n: w for n, w in other.weights.items() if n in step.weights}))
+        theirs = {name: weights for name, weights in other.weights.items() if name in step.weights}
+        healed = case.heals_with(step, Mend(weights=theirs))
     kind = KINDS[found.kind]
     sure = CONFIRMED if healed else LIKELY if several > 1 else GUESSED + 0.2
     what = f"the reference's {change.name}"
