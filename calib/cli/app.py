@@ -27,6 +27,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("demo", "calib.cli.demo"),
     ("build", "calib.cli.build"),
     ("evaluate", "calib.cli.evaluate"),
+    ("diagnose", "calib.cli.diagnose"),
     ("verify", "calib.cli.verify"),
     ("sign", "calib.cli.sign"),
     ("engine", "calib.cli.engine"),

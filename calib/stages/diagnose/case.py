@@ -93,15 +93,15 @@ class Case:
         """Steps of the candidate with their counterparts; either is None where there is none."""
         ours, theirs = fold_norms(self.departure.steps, self.departure.reference_steps)
         found: list[tuple[Step | None, Step | None]] = []
-        families = [[FAMILIES.get(step.kind, step.kind) for step in side] for side in (ours, theirs)]
-        matcher = difflib.SequenceMatcher(None, *families, autojunk=False)
+        mine, others = ([FAMILIES.get(step.kind, step.kind) for step in side] for side in (ours, theirs))
+        matcher = difflib.SequenceMatcher(None, mine, others, autojunk=False)
         for tag, low, high, start, end in matcher.get_opcodes():
-            mine, other = list(ours[low:high]), list(theirs[start:end])
-            if tag in {"equal", "replace"} and len(mine) == len(other):
-                found.extend(zip(mine, other, strict=True))
+            left, right = list(ours[low:high]), list(theirs[start:end])
+            if tag in {"equal", "replace"} and len(left) == len(right):
+                found.extend(zip(left, right, strict=True))
             else:
-                found.extend((step, None) for step in mine)
-                found.extend((None, step) for step in other)
+                found.extend((step, None) for step in left)
+                found.extend((None, step) for step in right)
         return found
 
     @property
