@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 SHIFTS = 8
 """Largest shift looked for, in cells of the map."""
-EXACT_DB = 200.0
-"""SQNR that stands for "no difference" where a number is needed; float64 cannot tell more."""
+TRIED = 40_000
+"""Elements that a shift by whole cells is judged by."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,47 @@ class Accumulator:
         if own.shape != wanted.shape:
             self._apart = True
             return
-        for one, other in zip(_blocks(own), _blocks(wanted), strict=True):
-            self._add(one.astype(np.float64), other.astype(np.float64))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for one, other in zip(_blocks(own), _blocks(wanted), strict=True):
+                self._add(one.astype(np.float64), other.astype(np.float64))
 
     def _add(self, own: NDArray[np.float64], wanted: NDArray[np.float64]) -> None:
+        error = own - wanted
+        square = _product(error, error)  # not BLAS: its threads cost more than the sum, and order its terms
+        if not math.isfinite(square):
+            self._add_finite(own, wanted)
+            return
+        self._error += square
+        self._wanted += _product(wanted, wanted)
+        self._own += _product(own, own)
+        self._product += _product(own, wanted)
+        self._maximum = max(self._maximum, float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
+        self._elements += own.size
+
+    def _add_finite(self, own: NDArray[np.float64], wanted: NDArray[np.float64]) -> None:
+        """Count what is not finite, and add the rest."""
         same = (own == wanted) | (np.isnan(own) & np.isnan(wanted))
         finite = np.isfinite(own) & np.isfinite(wanted)
         self._lost += int(np.count_nonzero(~finite & ~same))
-        if not finite.all():
-            own, wanted = own[finite], wanted[finite]
-        error = own - wanted
-        self._error += float(np.dot(error, error))
-        self._wanted += float(np.dot(wanted, wanted))
-        self._own += float(np.dot(own, own))
-        self._product += float(np.dot(own, wanted))
-        self._maximum = max(self._maximum, float(np.abs(error).max(initial=0.0)))
-        self._elements += same.size
+        self._elements += int(np.count_nonzero(~finite))
+        if finite.any():
+            with np.errstate(over="ignore"):
+                error = own[finite] - wanted[finite]
+            if not math.isfinite(_product(error, error)):  # beyond the squares of float64
+                self._lost += int(np.count_nonzero(finite))
+                return
+            self._add(own[finite], wanted[finite])
+
+    def merge(self, other: Accumulator) -> None:
+        """Add what another accumulator holds."""
+        self._error += other._error
+        self._wanted += other._wanted
+        self._own += other._own
+        self._product += other._product
+        self._maximum = max(self._maximum, other._maximum)
+        self._elements += other._elements
+        self._lost += other._lost
+        self._apart = self._apart or other._apart
 
     @property
     def difference(self) -> Difference:
@@ -92,7 +117,12 @@ class Accumulator:
         return Difference(relative, cosine, self._maximum, self._elements)
 
 
-BLOCK = 1 << 20
+BLOCK = 1 << 15
+"""Elements worked on at a time: what fits into a core's own cache."""
+
+
+def _product(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(np.add.reduce(one * other))
 
 
 def _blocks(array: NDArray[Any]) -> list[NDArray[Any]]:
@@ -149,7 +179,7 @@ def _whole_shift(own: NDArray[np.float64], wanted: NDArray[np.float64]) -> tuple
     most = min(SHIFTS, (min(own.shape[1:]) - 1) // 4)
     best, answer = math.inf, (0, 0)
     order = sorted(range(-most, most + 1), key=abs)
-    step = max(1, own[0].size // 40000)
+    step = max(1, own.size // TRIED)
     for rows in order:
         for columns in order:
             one, other = _overlap(own, rows, columns), _overlap(wanted, -rows, -columns)

@@ -1,4 +1,4 @@
-"""One change to a network, as an export or a rewrite gone wrong makes it; each says where it was made and what it is."""
+"""One change to a network, as an export or a rewrite gone wrong makes it; each says where it is and what it is."""
 
 from __future__ import annotations
 
@@ -151,9 +151,7 @@ def name_of(model: Model, index: int) -> str:
 
 def resize_mode(model: Model, place: float, to: str = "align_corners") -> Planted:
     index = chosen(model, "Resize", place)
-    return Planted(
-        reset(model, index, "coordinate_transformation_mode", to), name_of(model, index), ("resize-mode",)
-    )
+    return Planted(reset(model, index, "coordinate_transformation_mode", to), name_of(model, index), ("resize-mode",))
 
 
 def resize_nearest(model: Model, place: float) -> Planted:
@@ -194,14 +192,12 @@ def inserted_pool(model: Model, place: float) -> Planted:
 def dilation(model: Model, place: float) -> Planted:
     def fits(m: Model, n: onnx.NodeProto) -> bool:
         kernel = attribute(n, "kernel_shape", [1, 1])
-        return list(kernel)[-1] == 3 and list(attribute(n, "dilations", [1, 1]))[0] >= 1  # type: ignore[call-overload]
+        return list(kernel)[-1] == 3  # type: ignore[call-overload]
 
     index = chosen(model, "Conv", place, fits)
     node = model.graph.node[index]
     gaps, pads = list(attribute(node, "dilations", [1, 1])), list(attribute(node, "pads", [0] * 4))  # type: ignore[call-overload]
-    extra = [0, 0]
     changed = reset(model, index, "dilations", [gap + 1 for gap in gaps])
-    del extra
     set_attribute(changed.graph.node[index], "pads", [pad + 1 for pad in pads])
     return Planted(changed, name_of(model, index), ("dilation", "padding"))
 
@@ -218,7 +214,7 @@ def padding(model: Model, place: float) -> Planted:
 
 
 def stride(model: Model, place: float) -> Planted:
-    index = chosen(model, "Conv", place, lambda m, n: list(attribute(n, "strides", [1, 1]))[0] == 2)  # type: ignore[call-overload]
+    index = chosen(model, "Conv", place, lambda m, n: list(attribute(n, "strides", [1, 1])) == [2, 2])  # type: ignore[call-overload]
     changed = reset(model, index, "strides", [1, 1])
     return Planted(changed, name_of(model, index), ("stride",))
 
@@ -313,7 +309,20 @@ def bias_lost(model: Model, place: float) -> Planted:
 
 
 def concat_order(model: Model, place: float) -> Planted:
-    index = chosen(model, "Concat", place, lambda m, n: len(set(n.input)) > 1 and stored(m, n.input[0]) is None and attribute(n, "axis") in (1, -3, 3) and "hape" not in n.input[0] and "nsqueeze" not in n.input[0] and "Slice" not in n.input[0] and "onstant" not in n.input[-1])
+    index = chosen(
+        model,
+        "Concat",
+        place,
+        lambda m, n: (
+            len(set(n.input)) > 1
+            and stored(m, n.input[0]) is None
+            and attribute(n, "axis") in (1, -3, 3)
+            and "hape" not in n.input[0]
+            and "nsqueeze" not in n.input[0]
+            and "Slice" not in n.input[0]
+            and "onstant" not in n.input[-1]
+        ),
+    )
     changed = copied(model)
     node = changed.graph.node[index]
     names = list(node.input)
@@ -329,8 +338,8 @@ def rewired(model: Model, place: float) -> Planted:
         for index, node in enumerate(model.graph.node)
         if node.op_type == "Add" and all(stored(model, name) is None for name in node.input)
     ]
-    pairs = [(a, b) for a, b in zip(additions, additions[1:], strict=False)]
-    index = pairs[min(int(place * len(pairs)), len(pairs) - 1)][1]
+    later = additions[1:]
+    index = later[min(int(place * len(later)), len(later) - 1)]
     changed = copied(model)
     node = changed.graph.node[index]
     node.input[0] = node.input[1]
@@ -431,3 +440,103 @@ def opset_number(model: Model, to: int) -> Planted:
         if not item.domain:
             item.version = to
     return Planted(changed, name_of(model, index), ("opset-edited", "softmax-axis"))
+
+
+# Faults of Q/DQ pairs; each takes a sound Q/DQ network
+
+
+def pairs_of(model: Model, *, weights: bool = False) -> list[int]:
+    """QuantizeLinear nodes of activations, or of stored weights."""
+    found = []
+    for index, node in enumerate(model.graph.node):
+        if node.op_type == "QuantizeLinear" and (stored(model, node.input[0]) is not None) == weights:
+            found.append(index)
+    return found
+
+
+def _halves(model: Model, index: int) -> list[onnx.NodeProto]:
+    first = model.graph.node[index]
+    return [
+        first,
+        *(node for node in model.graph.node if node.op_type == "DequantizeLinear" and node.input[0] == first.output[0]),
+    ]
+
+
+def pair_scale(model: Model, place: float, factor: float) -> Planted:
+    """An activation's scale off by a factor."""
+    copy = copied(model)
+    found = pairs_of(copy)
+    index = found[min(int(place * len(found)), len(found) - 1)]
+    nodes = _halves(copy, index)
+    scale = stored(copy, nodes[0].input[1])
+    if scale is None:
+        raise LookupError(nodes[0].name)
+    new = put(copy, nodes[0].input[1], scale * np.float32(factor))
+    for node in nodes:
+        node.input[1] = new
+    kinds = ("range-coarse",) if factor > 1 else ("range-clips",)
+    return Planted(copy, name_of(model, index), kinds, "quantization")
+
+
+def pair_zero(model: Model, place: float, zero: int = 90) -> Planted:
+    copy = copied(model)
+    found = pairs_of(copy)
+    index = found[min(int(place * len(found)), len(found) - 1)]
+    nodes = _halves(copy, index)
+    new = put(copy, "zero", np.array(zero, np.int8))
+    for node in nodes:
+        node.input[2] = new
+    return Planted(copy, name_of(model, index), ("zero-point",), "quantization")
+
+
+def pair_weights(model: Model, place: float, how: str) -> Planted:
+    """Weights with one scale, or with scales that do not fit."""
+    copy = copied(model)
+    found = pairs_of(copy, weights=True)
+    ratios = []
+    for index in found:
+        weight = stored(copy, copy.graph.node[index].input[0])
+        amax = np.abs(weight).reshape(len(weight), -1).max(axis=1) if weight is not None else np.ones(1)
+        live = amax[amax > 0]
+        ratios.append(float(live.max() / live.min()) if live.size else 1.0)
+    if how == "per-tensor":
+        found = [index for index, ratio in zip(found, ratios, strict=True) if ratio > 12]
+    index = found[min(int(place * len(found)), len(found) - 1)]
+    nodes = _halves(copy, index)
+    weight, scale = stored(copy, nodes[0].input[0]), stored(copy, nodes[0].input[1])
+    if weight is None or scale is None:
+        raise LookupError(nodes[0].name)
+    if how == "per-tensor":
+        scale, kinds = np.array(np.abs(weight).max() / 127, np.float32), ("weights-per-tensor",)
+        zero = put(copy, "zero", np.array(0, np.int8))
+    else:
+        scale, kinds = scale * np.float32(0.1), ("weight-range",)
+        zero = put(copy, "zero", np.zeros(scale.shape, np.int8))
+    new = put(copy, "scale", scale)
+    for node in nodes:
+        node.input[1], node.input[2] = new, zero
+        if how == "per-tensor":
+            set_attribute(node, "axis", None)
+    return Planted(copy, name_of(model, index), kinds, "quantization")
+
+
+def pair_at(model: Model, tensor: str, amax: float, kinds: tuple[str, ...]) -> Planted:
+    """A pair where there was none: at logits or in a gate."""
+    copy = copied(model)
+    scale = put(copy, "scale", np.array(amax / 127, np.float32))
+    zero = put(copy, "zero", np.array(0, np.int8))
+    first = helper.make_node("QuantizeLinear", [tensor, scale, zero], [f"{tensor}/q"], name=f"extra/{tensor}/Q")
+    second = helper.make_node(
+        "DequantizeLinear", [f"{tensor}/q", scale, zero], [f"{tensor}/dq"], name=f"extra/{tensor}/DQ"
+    )
+    place = next(i for i, node in enumerate(copy.graph.node) if tensor in node.output)
+    if tensor in {item.name for item in copy.graph.output}:
+        inner = f"{tensor}/inner"
+        maker = copy.graph.node[place]
+        maker.output[list(maker.output).index(tensor)] = inner
+        first.input[0], second.output[0] = inner, tensor
+    else:
+        rename_reads(copy, tensor, second.output[0])
+    copy.graph.node.insert(place + 1, first)
+    copy.graph.node.insert(place + 2, second)
+    return Planted(copy, first.name, kinds, "quantization")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import onnx
 
-from calib.core.graph import GraphTensor, analyse
+from calib.core.graph import GraphTensor, Network, analyse
 from calib.core.scoremap import output_makers
 from calib.edges.builddir import RELEASE
 from calib.edges.evaluation.loading import bind_callable, call_factory, load_network, own_inputs
@@ -66,22 +67,27 @@ class Part:
     built_from: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def float_model(self) -> onnx.ModelProto | None:
         """The network without its Q/DQ pairs."""
         return make_twin(self.model).model if self.model is not None and self.kind == "qdq" else self.model
 
-    @property
+    @cached_property
+    def network(self) -> Network | None:
+        """Analysis of an ONNX network."""
+        return None if self.model is None else analyse(self.model)
+
+    @cached_property
     def outputs(self) -> tuple[GraphTensor, ...]:
         """Outputs of an ONNX network; empty where only a run tells."""
-        return () if self.model is None else analyse(self.model).outputs
+        return () if self.network is None else self.network.outputs
 
-    @property
+    @cached_property
     def makers(self) -> Mapping[str, str]:
         """Operator that decides what each output's numbers mean."""
-        return {} if self.model is None else output_makers(analyse(self.model))
+        return {} if self.network is None else output_makers(self.network)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Batch length it demands."""
         return batch_length(self.bindings, 1)[0] if self.model is not None else 1

@@ -17,6 +17,8 @@ SAME_DB = 60.0
 """SQNR of the output from which two rungs are the same up to rounding."""
 FLIPS = 0.02
 """Share of flipped pixels that a stage may cost before it is one where accuracy falls."""
+SHIFTED = 1e-3
+"""Relative error of an output from which a displacement is looked for."""
 POINTS = 0.5
 """Points of mIoU likewise."""
 
@@ -74,7 +76,7 @@ class _Meter:
     flipped: int = 0
     step_flipped: int = 0
     cells: int = 0
-    shift: tuple[float, Shift] | None = None
+    worst: tuple[float, NDArray[Any], NDArray[Any]] | None = None
     images: dict[str, float] = field(default_factory=dict)
     sizes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
@@ -103,20 +105,24 @@ class LadderMeter:
             own, below = outputs[rung.name], outputs.get(rung.below or "", first)
             if own.shape != first.shape:
                 meter.sizes = (own.shape, first.shape)
-            meter.output.add(own, first)
-            meter.step.add(own, below)
-            self._add_image(meter, key, own, first)
+            against = self._add_image(meter, key, own, first)
+            if below is first:
+                meter.step.merge(against)
+            else:
+                meter.step.add(own, below)
             self._add_flips(meter, rung, classes)
 
     @staticmethod
-    def _add_image(meter: _Meter, key: str, own: NDArray[Any], first: NDArray[Any]) -> None:
+    def _add_image(meter: _Meter, key: str, own: NDArray[Any], first: NDArray[Any]) -> Accumulator:
         single = Accumulator()
         single.add(own, first)
+        meter.output.merge(single)
         relative = single.difference.relative
         meter.images[key] = relative
-        worst = meter.shift is None or relative > meter.shift[0]
-        if worst and relative > 1e-3 and own.ndim == 4 and own.shape == first.shape:
-            meter.shift = relative, spatial_shift(_planes(own), _planes(first))
+        worst = meter.worst is None or relative > meter.worst[0]
+        if worst and SHIFTED < relative < math.inf and own.ndim == 4 and own.shape == first.shape:
+            meter.worst = relative, own, first
+        return single
 
     def _add_flips(self, meter: _Meter, rung: Rung, classes: Mapping[str, NDArray[Any]]) -> None:
         own, first = classes.get(rung.name), classes.get(self._first)
@@ -145,7 +151,7 @@ class LadderMeter:
             step=meter.step.difference,
             flips=meter.flipped / meter.cells if meter.cells else None,
             step_flips=meter.step_flipped / meter.cells if meter.cells else None,
-            shift=None if meter.shift is None else meter.shift[1],
+            shift=None if meter.worst is None else spatial_shift(_planes(meter.worst[1]), _planes(meter.worst[2])),
             accuracy=accuracy,
             images=dict(sorted(meter.images.items())),
             sizes=meter.sizes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,19 @@ from calib.types.diagnosis import Cause
 
 SUSPICIOUS_DB = 8.0
 """Error of a pair beyond what eight bits must cost, from which it is looked at."""
-GAIN_DB = 0.5
+GAIN_DB = 0.3
 """Improvement of the output's SQNR from which a mended pair was a fault."""
+ODD_DB = 10.5
+"""Error of a pair from which it is at fault even where the rest of the network hides it, if the other pairs are sound:
+a range three and a half times too wide, which no calibrator makes."""
+SOUND_DB = 3.0
 MOST = 12
 """Pairs tried at most."""
 CHANNEL_RATIO = 8.0
+"""Ratio of the channels' largest magnitudes from which one scale is too few."""
+POOR_DB = 3.0
+"""Error of weights beyond that of scales per channel, from which their scales are looked at."""
+PER_CHANNEL = "quantize weights per output channel (opset 13 or later)"
 Score = Callable[[onnx.ModelProto], float]
 """SQNR in decibels of a network's output against the reference's, on a few images."""
 
@@ -87,6 +95,8 @@ def _tried(item: Suspicion, base: float, score: Score) -> Cause | None:
 
 def _ranges(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Suspicion]:
     """Activations whose range clips too much, is too coarse, or has a zero point that moves it away."""
+    active = [meter.excess_db for meter in meters.values() if meter.quantizer.constant is None and meter.elements]
+    alone = bool(active) and float(np.median(active)) < SOUND_DB
     for output, meter in meters.items():
         item = meter.quantizer
         if item.constant is not None or not meter.elements:
@@ -100,7 +110,8 @@ def _ranges(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Sus
             clips = meter.amax > LEVELS * float(item.scale.max()) * 1.05
             kind = "range-clips" if clips else "range-coarse"
             words = f"the range is {_limits(meter)}"
-            yield _range(model, output, meter, kind, words, meter.excess_db)
+            odd = alone and meter.excess_db > ODD_DB
+            yield replace(_range(model, output, meter, kind, words, meter.excess_db), structural=odd)
 
 
 def _range(model: onnx.ModelProto, output: str, meter: Meter, kind: str, words: str, weight: float) -> Suspicion:
@@ -147,47 +158,82 @@ def _weights(
     model: onnx.ModelProto, meters: Mapping[str, Meter], weights: Mapping[str, NDArray[Any]]
 ) -> Iterator[Suspicion]:
     """Weights with one scale where channels differ, or with scales that clip or waste levels."""
-    for output, meter in meters.items():
-        item = meter.quantizer
-        value = weights.get(item.tensor, item.constant)
-        if item.constant is None or value is None or value.ndim < 2 or item.high > 255:
-            continue
-        axis = item.axis % value.ndim if item.scale.size > 1 else 0
-        own, best = (
-            _channel_error(item.fake(value), value, axis),
-            _channel_error(_per_channel(value, axis), value, axis),
-        )
-        excess = 10 * math.log10(own / best) if own > 0 and best > 0 else 0.0
-        if excess < 3.0:
-            continue
-        yield _weight(model, output, item, value, axis, excess)
+    found = [fit for output, meter in meters.items() if (fit := _fit(output, meter.quantizer, weights)) is not None]
+    single = [fit for fit in found if fit.kind == "weights-per-tensor"]
+    yield from (_weight(model, fit, odd=len(single) < len(found) / 2) for fit in found if fit not in single)
+    if len(single) > max(2, len(found) / 2):
+        yield _all_single(model, single)
+    else:
+        yield from (_weight(model, fit, odd=True) for fit in single)
 
 
-def _weight(
-    model: onnx.ModelProto, output: str, item: Quantizer, value: NDArray[Any], axis: int, excess: float
-) -> Suspicion:
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """How well the scales of some weights suit them."""
+
+    output: str
+    quantizer: Quantizer
+    kind: str
+    excess: float
+    ratio: float
+    reach: tuple[float, float]
+    mended: NDArray[np.float32]
+
+
+def _fit(output: str, item: Quantizer, weights: Mapping[str, NDArray[Any]]) -> _Fit | None:
+    value = weights.get(item.tensor, item.constant)
+    if item.constant is None or value is None or value.ndim < 2 or item.high > 255:
+        return None
+    axis = item.axis % value.ndim if item.scale.size > 1 else 0
+    best = _per_channel(value, axis)
+    own, least = _channel_error(item.fake(value), value, axis), _channel_error(best, value, axis)
+    excess = 10 * math.log10(own / least) if own > 0 and least > 0 else 0.0
     amax = np.abs(np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)).max(axis=1)
     live = amax[amax > 0]
     ratio = float(live.max() / live.min()) if live.size else 1.0
-    single = item.scale.size == 1
+    single = item.scale.size == 1 and value.shape[axis] > 1
     fits = single and 0.5 < float(item.scale.flat[0]) * LEVELS / max(float(amax.max()), 1e-30) < 2.0
     kind = "weights-per-tensor" if fits else "weight-range"
-    reader = ", ".join(item.readers[:2])
+    reach = (float(live.min()) if live.size else 0.0, float(amax.max(initial=0.0)))
+    found = _Fit(output, item, kind, excess, ratio, reach, np.asarray(best, np.float32))
+    return found if fits or excess >= POOR_DB else None
+
+
+def _weight(model: onnx.ModelProto, fit: _Fit, *, odd: bool) -> Suspicion:
+    item = fit.quantizer
+    reader = ", ".join(item.readers[:2]) or item.tensor
+    single = fit.kind == "weights-per-tensor"
     title = (
-        f"{reader or item.tensor}: one scale for weights whose channels differ {ratio:.0f} times"
-        if fits
-        else f"{reader or item.tensor}: the weights' scales do not fit the weights"
+        f"{reader}: one scale for weights whose channels differ {fit.ratio:.0f} times"
+        if single
+        else f"{reader}: the weights' scales do not fit the weights"
     )
-    mended = np.asarray(_per_channel(value, axis), np.float32)
+    structural = single and odd and (fit.excess >= POOR_DB or fit.ratio > CHANNEL_RATIO)
     return Suspicion(
-        kind, item, title,
-        (
-            f"channels reach {live.min(initial=math.inf):.3g} to {amax.max(initial=0.0):.3g}; error {excess:.1f} dB "
-            "above that of scales per channel",
-        ),
-        "quantize weights per output channel (opset 13 or later)",
-        lambda: without_pairs(model, {output: mended}), excess,
+        fit.kind, item, title, (_channel_words(fit),), PER_CHANNEL,
+        lambda: without_pairs(model, {fit.output: fit.mended}), fit.excess, structural=structural,
     )  # fmt: skip
+
+
+def _all_single(model: onnx.ModelProto, fits: Sequence[_Fit]) -> Suspicion:
+    """One scale a weight throughout: all are mended at once, for alone each is hidden by the others."""
+    worst = max(fits, key=lambda fit: fit.excess)
+    reader = ", ".join(worst.quantizer.readers[:2]) or worst.quantizer.tensor
+    title = (
+        f"{len(fits)} weights have one scale each though their channels differ, {reader} most ({worst.ratio:.0f} times)"
+    )
+    every = {fit.output: fit.mended for fit in fits}
+    return Suspicion(
+        "weights-per-tensor", worst.quantizer, title, (_channel_words(worst),), PER_CHANNEL,
+        lambda: without_pairs(model, every), worst.excess,
+    )  # fmt: skip
+
+
+def _channel_words(fit: _Fit) -> str:
+    return (
+        f"channels reach {fit.reach[0]:.3g} to {fit.reach[1]:.3g}; error {fit.excess:.1f} dB above that of scales per "
+        "channel"
+    )
 
 
 def _per_channel(value: NDArray[Any], axis: int) -> NDArray[np.float64]:

@@ -103,8 +103,8 @@ def _against(comparison: Comparison, name: str, array: object) -> Difference:
 def _quantized(
     comparison: Comparison, model: onnx.ModelProto, names: list[str], feeds: Feeds, runtime: Runtime
 ) -> Mapping[str, Difference]:
-    made = {name for node in model.graph.node for name in node.output}
-    known = [name for name in names if name in made and name in {item.name for item in analyse(model).activations}]
+    made = {item.name for item in analyse(model).activations if item.producer is not None}
+    known = [name for name in names if name in made]
     if not known:
         return {}
     try:

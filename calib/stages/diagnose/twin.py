@@ -208,11 +208,13 @@ class _Stripper:
         zero = self.stored.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
         if scale is None or not scale.size or scale.dtype.kind != "f" or scale.ndim > 1:
             return None
-        if zero is not None and zero.dtype.kind not in "iu":
+        if zero is not None and (zero.dtype.kind not in "iu" or zero.size not in {1, scale.size}):
             return None
         kind = zero.dtype if zero is not None else dtype or self._default(node)
         limits = np.iinfo(kind)
-        offsets = np.zeros(scale.shape) if zero is None else np.broadcast_to(zero, scale.shape).astype(np.float64)
+        offsets = np.zeros(scale.shape)
+        if zero is not None:
+            offsets = offsets + zero.reshape(-1 if scale.ndim and zero.size > 1 else ()).astype(np.float64)
         axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
         return scale.astype(np.float64), offsets, int(limits.min), int(limits.max), int(axis)
 
