@@ -135,7 +135,7 @@ def _float_faults() -> Iterator[Entry]:
     yield _on(u, "HardSwish twice, early", edits.doubled, 0.05, "HardSwish")
     yield _on(d, "AveragePool put in, middle", edits.inserted_pool, 0.5)
     yield _on(d, "dilation, early", edits.dilation, 0.1)
-    yield _on(d, "dilation, late", edits.dilation, 0.85, quick=True)
+    yield _on(d, "dilation, late", edits.dilation, 0.99, quick=True)
     yield _on(u, "padding, middle", edits.padding, 0.5)
     yield _on(u, "padding, late", edits.padding, 0.95)
     yield _on(d, "stride, early", edits.stride, 0.0)

@@ -16,7 +16,7 @@ from calib.edges.runners.loader import OrtRuntime
 from calib.edges.tensorrt.library import installed_tensorrt
 from calib.errors import CalibError
 from calib.jobs.diagnose.parts import Part
-from calib.stages.diagnose.halfcheck import is_half
+from calib.stages.diagnose.halfcheck import is_half, rounding
 from calib.stages.diagnose.ladder import Rung
 from calib.stages.halve import halve
 from calib.types.diagnosis import Stage
@@ -90,7 +90,10 @@ class _Builder:
         half, qdq = is_half(model), part.kind == "qdq"
         what = "float part of the candidate" if qdq else "candidate"
         plain: Stage = "fp16" if half else "export"
-        self._add("float", f"{what}, ONNX Runtime without optimizations", plain, part, lambda: self._load(model, False))
+        literal = rounding(model) if half else model
+        self._add(
+            "float", f"{what}, ONNX Runtime without optimizations", plain, part, lambda: self._load(literal, False)
+        )
         self._add("optimized", f"{what}, optimized", "runtime", part, lambda: self._load(model, True), "float")
         if half:
             self._skip("fp16", "fp16", "float16 cast", "the candidate is in float16 itself")
@@ -122,7 +125,7 @@ class _Builder:
         return self.runtime.load(model, optimize=optimize)
 
     def _halved(self, model: onnx.ModelProto) -> Runner:
-        return self.runtime.load(halve(model).model, optimize=False)
+        return self.runtime.load(rounding(halve(model).model), optimize=False)
 
     def _add(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import helper
 
 from calib.core.difference import Difference, difference
 from calib.core.expose import expose
@@ -73,6 +74,31 @@ def is_half(model: onnx.ModelProto) -> bool:
     return any(tensor.data_type in short for tensor in model.graph.initializer) or any(to in short for to in casts)
 
 
+def rounding(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a float16 network so that ONNX Runtime's CPU really rounds every tensor.
+
+    Where it has no float16 kernel it casts to float32 and back, and drops pairs of casts that meet: values beyond
+    float16 then pass unharmed. An Identity between two steps keeps the pairs apart.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    short = {item.name for item in analyse(model).activations if item.elem_type in {"float16", "bfloat16"}}
+    nodes = []
+    for node in copy.graph.node:
+        nodes.append(node)
+        for slot, name in enumerate(node.output):
+            if name in short:
+                node.output[slot] = f"{name}/unrounded"
+                nodes.append(helper.make_node("Identity", [node.output[slot]], [name], name=f"{name}/rounded"))
+    kept = [onnx.NodeProto() for _ in nodes]
+    for own, node in zip(kept, nodes, strict=True):
+        own.CopyFrom(node)
+    del copy.graph.node[:]
+    copy.graph.node.extend(kept)
+    del copy.graph.value_info[:]
+    return copy
+
+
 def check_half(model: onnx.ModelProto, feeds: Feeds, wanted: NDArray[Any], output: str, runtime: Runtime) -> HalfCheck:
     """Cast a float network to float16 and run it on one image.
 
@@ -87,22 +113,30 @@ def check_half(model: onnx.ModelProto, feeds: Feeds, wanted: NDArray[Any], outpu
         halved = halve(model)
         network = analyse(halved.model)
         names = [item.name for item in network.activations if item.elem_type == "float16" and item.producer is not None]
-        runner = runtime.load(expose(halved.model, dict.fromkeys((*names, output))), optimize=False)
+        runner = runtime.load(expose(rounding(halved.model), dict.fromkeys((*names, output))), optimize=False)
         answer = {name: to_host(value) for name, value in runner.run(feeds).items()}
     except CalibError as error:
         return HalfCheck(failure=error.got)
     found = difference(answer[output], wanted)
-    return HalfCheck(tuple(_overflows(answer, names, network)), found, len(halved.half))
+    return HalfCheck(tuple(_overflows(answer, names, network, _labels(model))), found, len(halved.half))
 
 
-def _overflows(answer: Mapping[str, NDArray[Any]], names: list[str], network: Network) -> list[HalfTensor]:
+def _labels(model: onnx.ModelProto) -> frozenset[str]:
+    return frozenset(node.label for node in analyse(model).nodes)
+
+
+def _overflows(
+    answer: Mapping[str, NDArray[Any]], names: list[str], network: Network, known: Collection[str]
+) -> list[HalfTensor]:
     found = []
     for name in names:
         value = answer[name]
         lost = int(np.count_nonzero(~np.isfinite(value)))
         node = network.producer(name)
-        if lost and node is not None:
-            found.append(HalfTensor(name, node.label, value.size, lost))
+        while node is not None and node.label not in known:  # a cast: the node before it made the value
+            node = network.producer(node.input(0))
+        if lost:
+            found.append(HalfTensor(name, node.label if node else name, value.size, lost))
     return found
 
 

@@ -184,7 +184,9 @@ def _fit(output: str, item: Quantizer, weights: Mapping[str, NDArray[Any]]) -> _
     value = weights.get(item.tensor, item.constant)
     if item.constant is None or value is None or value.ndim < 2 or item.high > 255:
         return None
-    axis = item.axis % value.ndim if item.scale.size > 1 else 0
+    if "ConvTranspose" in item.reader_kinds and item.scale.size == 1:
+        return None  # which axis TensorRT takes is contradictory: one scale is the safe choice
+    axis = item.channel_axis % value.ndim
     best = _per_channel(value, axis)
     own, least = _channel_error(item.fake(value), value, axis), _channel_error(best, value, axis)
     excess = 10 * math.log10(own / least) if own > 0 and least > 0 else 0.0

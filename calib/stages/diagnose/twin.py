@@ -33,6 +33,7 @@ class Quantizer:
         constant: the stored float weights or, behind integers, their dequantized values; None for an activation.
         exact: whether ``constant`` holds the float weights themselves.
         readers: labels of the nodes that read it.
+        reader_kinds: their operators.
     """
 
     tensor: str
@@ -46,6 +47,14 @@ class Quantizer:
     constant: NDArray[Any] | None = None
     exact: bool = True
     readers: tuple[str, ...] = ()
+    reader_kinds: tuple[str, ...] = ()
+
+    @property
+    def channel_axis(self) -> int:
+        """Axis of the output channels of weights, as the layers that read them have it."""
+        if self.scale.size > 1:
+            return self.axis
+        return {"ConvTranspose": 1, "MatMul": -1, "Gemm": -1}.get(next(iter(self.reader_kinds), ""), 0)
 
     def shaped(self, values: NDArray[Any], rank: int) -> NDArray[Any]:
         """Scales or zero points in the shape that broadcasts over a tensor of this rank."""
@@ -195,10 +204,11 @@ class _Stripper:
         exact: bool,
     ) -> Quantizer:
         scale, zero, low, high, axis = said
-        readers = tuple(other.name or other.output[0] for other in self.readers.get(node.output[0], ()))
+        reading = self.readers.get(node.output[0], ())
+        readers, kinds = tuple(item.name or item.output[0] for item in reading), tuple(item.op_type for item in reading)
         label = first.name or f"{first.op_type}({first.output[0]})"
         return Quantizer(
-            self._resolve(tensor), label, node.output[0], scale, zero, low, high, axis, constant, exact, readers
+            self._resolve(tensor), label, node.output[0], scale, zero, low, high, axis, constant, exact, readers, kinds
         )
 
     def _scale(
