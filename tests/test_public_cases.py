@@ -20,6 +20,17 @@ from calibrators import CALIBRATORS
 from calibrators.minmax import minmax
 
 TESTED: dict[str, str] = {
+    "A1-2": "diagnose/test_public_reports.py::test_a1_2_a_tie_that_the_runtime_rounds_the_other_way_is_its_rounding",
+    "A1-4": "diagnose/test_public_reports.py::test_a1_4_a_float32_scale_moves_a_sample_and_is_counted",
+    "A1-5": "diagnose/test_public_reports.py::test_a1_5_a1_7_asymmetric_against_half_pixel_is_named",
+    "A1-7": "diagnose/test_public_reports.py::test_a1_5_a1_7_asymmetric_against_half_pixel_is_named",
+    "A1-10": "diagnose/test_public_reports.py::test_a1_10_a_lost_row_is_told_with_both_sizes",
+    "A1-14": "diagnose/test_public_reports.py::test_a1_14_exported_statistics_are_compared",
+    "A1-16": "diagnose/test_public_reports.py::test_a1_16_a1_17_a1_19_values_beyond_float16_are_located",
+    "A1-17": "diagnose/test_public_reports.py::test_a1_16_a1_17_a1_19_values_beyond_float16_are_located",
+    "A1-19": "diagnose/test_public_reports.py::test_a1_16_a1_17_a1_19_values_beyond_float16_are_located",
+    "A1-26": "diagnose/test_public_reports.py::test_a1_26_a_dropped_output_padding_is_named_with_both_shapes",
+    "A1-29": "diagnose/test_public_reports.py::test_a1_29_an_edited_opset_number_is_named",
     "A2-1": "jobs/test_build.py::test_a_size_the_network_does_not_take_is_explained",
     "A2-2": "stages/test_cachefile.py::test_a2_2_faulty_ranges_name_their_tensor",
     "A2-4": "stages/test_cachefile.py::test_a2_4_dead_and_tiny_tensors_get_a_floor_and_are_listed",

@@ -13,7 +13,7 @@ import onnx
 
 from calib.core.graph import GraphTensor, Network, analyse
 from calib.core.scoremap import output_makers
-from calib.edges.builddir import RELEASE
+from calib.edges.builddir import PROVENANCE, RELEASE
 from calib.edges.evaluation.loading import bind_callable, call_factory, load_network, own_inputs
 from calib.edges.evaluation.sources import Source, find_sources, read_calibration
 from calib.edges.files import sha256_file
@@ -130,7 +130,8 @@ def load_part(
         )  # fmt: skip
     part = _of_model(role, text, load_model(source.address), own)
     table = load_table(cache) if cache else _own_cache(source)
-    built = dict(read_calibration(source.folder).network) if source.folder else {}
+    home = Path(cache).parent if cache else source.folder
+    built = dict(read_calibration(home).network) if home is not None and (home / PROVENANCE).is_file() else {}
     return replace(part, folder=source.folder, cache=table, files=model_digest(Path(source.address)), built_from=built)
 
 

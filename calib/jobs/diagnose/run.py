@@ -223,11 +223,10 @@ class _Work:
         if table is None or found is None:
             return None
         observed = self._observed(found.candidate)
-        here = [*self.reference.files.values()] if self.reference.model is not None else []
-        if not part.built_from:
-            here = []
+        owner = self.reference if part.folder is not None else part
+        here = list(owner.files.values()) if owner.model is not None and part.built_from else []
         check = check_cache(table, observed, (list(part.built_from.values()), here))
-        cause = cache_cause(check, table.source or part.address)
+        cause = cache_cause(check, self.request.cache or part.address)
         if cause is not None and cause.severity == "fault":
             self.causes.append(cause)
         elif cause is not None:

@@ -59,6 +59,10 @@ def decide(causes: Sequence[Cause], standings: Sequence[Standing]) -> Verdict:
                 "over the network"
             )
             return Verdict(False, stage, None, words)
+    quantized = by_name.get("fake-quant")
+    if quantized is not None and quantized.step is not None:
+        cost = _measure(quantized, by_name.get(quantized.rung.below or ""))
+        return Verdict(False, None, None, f"no fault: the float parts agree, and INT8 costs {cost}")
     return Verdict(False, None, None, "no fault: the candidate answers as the reference does")
 
 

@@ -240,7 +240,10 @@ class _Aligner:
             if best is not None and best.born.relative == 0:
                 break
         if best is None or best.born.relative > EXACT:
+            idle = self._read_by(step) if self._has_counterpart(step, slot, name) else set()
             for wanted in self.lookup.equal(value, self.taken):
+                if wanted in idle:  # a step that does nothing here, while the reference's does: no mere copy
+                    continue
                 found = self._against(name, wanted)
                 if found.relative <= EXACT:
                     best = Match(wanted, "value", found, self._perm(name, wanted))
@@ -248,6 +251,16 @@ class _Aligner:
         if best is not None:
             self._match(name, best)
             self.loose.update(() if known else (name,))
+
+    def _read_by(self, step: Step) -> set[str]:
+        return {self.matches[name].reference for name in step.data if name in self.matches}
+
+    def _has_counterpart(self, step: Step, slot: int, name: str) -> bool:
+        """Whether the reference has a step of the same operator for this tensor that nothing else was taken for."""
+        makers = [self.reference.makers.get(item) for item in self._counterparts(step, slot, name)[:3]]
+        return any(
+            maker is not None and maker.kind == step.kind and self.taken.isdisjoint(maker.outputs) for maker in makers
+        )
 
     def _perm(self, tensor: str, wanted: str) -> tuple[int, ...] | None:
         value = self.own.get(tensor)

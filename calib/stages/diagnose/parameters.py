@@ -166,7 +166,7 @@ def _normalise_window(
     node: Node, parameters: dict[str, Value], shapes: Mapping[str, tuple[int, ...]], weights: Arrays
 ) -> None:
     """Strides, dilations, pads and groups written out; automatic padding as the pads that it amounts to."""
-    rank = max(len(shapes.get(node.input(0), ())) - 2, 0)
+    rank = _window_rank(node, parameters, shapes, weights)
     for name in ("strides", "dilations"):
         parameters.setdefault(name, (1,) * rank)
     if node.op_type == "AveragePool" and not any(item != 1 for item in _ints(parameters["dilations"])):
@@ -180,6 +180,17 @@ def _normalise_window(
     if automatic in {"SAME_UPPER", "SAME_LOWER"} and node.op_type != "ConvTranspose":
         parameters["pads"] = tuple(_same_pads(node, parameters, shapes, weights, upper=automatic == "SAME_UPPER"))
     parameters.setdefault("pads", (0,) * (2 * rank))
+
+
+def _window_rank(
+    node: Node, parameters: Mapping[str, Value], shapes: Mapping[str, tuple[int, ...]], weights: Arrays
+) -> int:
+    """Number of spatial axes, told without shapes too, for a network that does not run."""
+    if node.input(0) in shapes:
+        return max(len(shapes[node.input(0)]) - 2, 0)
+    if "W" in weights:
+        return weights["W"].ndim - 2
+    return len(_ints(parameters.get("kernel_shape"))) or len(_ints(parameters.get("pads"))) // 2
 
 
 def _same_pads(

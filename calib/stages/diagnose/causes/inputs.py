@@ -16,6 +16,10 @@ from calib.types.diagnosis import Cause
 
 CHANNELS = 4
 """A tensor of more channels is no picture any more."""
+PREPARING = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Cast", "Transpose", "Gather", "Slice", "Split", "Concat", "Neg", "Reshape", "Pad"}
+)
+"""Operators that prepare a picture inside a network."""
 USUAL = (255.0, 127.5, 128.0, 256.0, 127.0)
 """Factors that tell a scale of pixel values."""
 ADVICE = {
@@ -113,7 +117,8 @@ def detect(case: Case) -> Iterator[Cause]:
     if not set(case.departure.frontier) <= _near_input(case):
         return
     own = case.own
-    if own is not None and own.ndim == 4:
+    kinds = {step.kind for step in (*case.departure.steps, *case.departure.reference_steps)}
+    if own is not None and own.ndim == 4 and kinds <= PREPARING:
         found = recolouring(own, case.wanted.reshape(own.shape) if own.size == case.wanted.size else case.wanted)
         if found is not None and found.kind:
             yield _baked(case, found)
