@@ -61,7 +61,7 @@ def judge(entry: Entry, sound: Sound) -> Judged:
     """Diagnose one entry."""
     planted = entry.make(sound)
     started = time.monotonic()
-    found = examine(sound.trace, planted.model, sound.feeds, RUNTIME)
+    found = examine(sound.trace, planted.model, sound.feeds, RUNTIME, others=sound.others)
     spent = time.monotonic() - started
     cause = found.causes[0] if found.causes else None
     if cause is None:
@@ -73,7 +73,7 @@ def judge(entry: Entry, sound: Sound) -> Judged:
 
 def check_clean(pair: CleanPair, sound: Sound) -> Examination:
     """Diagnose a pair without a fault; it must come out without a cause."""
-    return examine(sound.trace, pair.make(sound), sound.feeds, RUNTIME)
+    return examine(sound.trace, pair.make(sound), sound.feeds, RUNTIME, others=sound.others)
 
 
 def main(wanted: list[str]) -> None:

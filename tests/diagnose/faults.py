@@ -56,6 +56,13 @@ class Sound:
     def trace(self) -> OnnxTrace:
         return trace_onnx(self.model, self.feeds[0], RUNTIME, self.name)
 
+    @property
+    def others(self) -> list[Callable[[], tuple[OnnxTrace, dict[str, np.ndarray]]]]:
+        """Traces on the other pictures."""
+        return [
+            lambda feeds=feeds: (trace_onnx(self.model, feeds, RUNTIME, self.name), feeds) for feeds in self.feeds[1:]
+        ]
+
     @cached_property
     def ranges(self) -> dict[str, float]:
         """Largest magnitude of every activation."""

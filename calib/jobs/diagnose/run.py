@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ class _Work:
         oracles: list[Disagreement] = []
         if self.candidate.model is not None:
             with self.progress.task("examining", 4) as task:
-                trace = self._trace()
+                trace = self._trace(self.climb.worst)
                 task.advance()
                 found = None if trace is None else self._examine(trace)
                 task.advance()
@@ -162,7 +163,7 @@ class _Work:
                 task.advance()
         cache = self._cache(found)
         self.causes.sort(key=lambda cause: STAGES.index(cause.stage))
-        verdict = decide(self.causes, self.climb.standings)
+        verdict = decide(self.causes, self.climb.standings, self.remarks)
         document = make_document(
             verdict, (self.reference, self.candidate), self.dataset, self.climb, found, self.remarks, self.causes,
             tensors, cache, oracles, self.notes,
@@ -174,8 +175,8 @@ class _Work:
         rows = part.rows
         return {name: np.repeat(a, rows, axis=0) if rows > 1 and len(a) == 1 else a for name, a in feeds.items()}
 
-    def _trace(self) -> Trace | None:
-        part, feeds = self.reference, self._feeds(self.reference, self.climb.worst)
+    def _trace(self, key: str) -> Trace | None:
+        part, feeds = self.reference, self._feeds(self.reference, key)
         if part.kind == "torch":
             if not hasattr(part.module, "named_modules"):
                 return None
@@ -191,7 +192,10 @@ class _Work:
         keys = [self.climb.worst, *others[: MEASURED - 1]]
         images = [self._feeds(self.candidate, key) for key in keys]
         reading = next((r for name, r in self.climb.readings.items() if name != "reference"), None)
-        found = examine(trace, model, images, self.runtime, reading.name if reading else None, self.candidate.address)
+        found = examine(
+            trace, model, images, self.runtime, reading.name if reading else None, self.candidate.address,
+            [partial(self._other, key) for key in keys[1:]],
+        )  # fmt: skip
         self.causes += found.causes
         self.remarks += found.remarks
         lost = found.comparison.alignment.lost
@@ -200,6 +204,12 @@ class _Work:
         if found.candidate.failure:
             self.notes.append(f"the candidate does not run as a whole: {found.candidate.failure}")
         return found
+
+    def _other(self, key: str) -> tuple[Trace, Feeds]:
+        trace = self._trace(key)
+        if trace is None:
+            raise AssertionError(key)
+        return trace, self._feeds(self.candidate, key)
 
     def _profile(self, found: Examination) -> list[TensorError]:
         quantized = self.candidate.model if found.twin is not None else None

@@ -39,7 +39,7 @@ class Verdict:
     words: str
 
 
-def decide(causes: Sequence[Cause], standings: Sequence[Standing]) -> Verdict:
+def decide(causes: Sequence[Cause], standings: Sequence[Standing], remarks: Sequence[Cause] = ()) -> Verdict:
     """Name the first stage that has a cause; without causes, the first where accuracy falls."""
     if causes:
         first = causes[0]
@@ -63,6 +63,10 @@ def decide(causes: Sequence[Cause], standings: Sequence[Standing]) -> Verdict:
     if quantized is not None and quantized.step is not None:
         cost = _measure(quantized, by_name.get(quantized.rung.below or ""))
         return Verdict(False, None, None, f"no fault: the float parts agree, and INT8 costs {cost}")
+    latent = next((remark for remark in remarks if remark.stage in {"preprocessing", "export"}), None)
+    if latent is not None:
+        words = f"no fault on these images, but the graphs differ: {latent.title}"
+        return Verdict(False, None, None, words)
     return Verdict(False, None, None, "no fault: the candidate answers as the reference does")
 
 

@@ -26,6 +26,8 @@ TRIED = 24
 """Tensors behind the first that departs which are tried as the place of the departure."""
 MOST = 12
 """Departures after which a candidate is another network."""
+BOUNDING = frozenset({"Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Elu", "Selu", "Swish", "Gelu", "Mish"})
+"""Activations that may agree on one image and not on another."""
 FOLDING = frozenset({"Conv", "ConvTranspose", "Gemm"})
 """Operators that a batch norm behind them is folded into."""
 How = Literal["input", "structure", "value", "forced"]

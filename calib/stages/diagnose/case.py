@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calib.core.difference import Difference, difference
 from calib.core.weightdiff import SAME, WeightChange, weight_change
-from calib.stages.diagnose.alignment import Alignment, Departure
+from calib.stages.diagnose.alignment import BOUNDING, Alignment, Departure
 from calib.stages.diagnose.onnxtrace import AS_IT_IS, Mend, OnnxTrace, Runtime, run_step
 from calib.stages.diagnose.trace import Arrays, Step, Trace, Value
 
@@ -106,9 +106,11 @@ class Case:
 
     @property
     def is_pair(self) -> bool:
-        """Whether one step stands against one of the same operator."""
+        """Whether one step stands against one, of the same operator or both activations."""
         ours, theirs = self.departure.steps, self.departure.reference_steps
-        return len(ours) == len(theirs) == 1 and ours[0].kind == theirs[0].kind
+        if len(ours) != 1 or len(theirs) != 1:
+            return False
+        return ours[0].kind == theirs[0].kind or {ours[0].kind, theirs[0].kind} <= BOUNDING
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from calib.stages.diagnose.pairfaults import Score, find_faults
 from calib.stages.diagnose.quantizers import Meter, measure, sensitive_places
 from calib.stages.diagnose.snap import snap_weights
 from calib.stages.diagnose.trace import Trace
-from calib.stages.diagnose.twin import Twin, has_pairs, make_twin
+from calib.stages.diagnose.twin import Quantizer, Twin, has_pairs, make_twin
 from calib.types.diagnosis import STAGES, Cause
 from calib.types.runner import Feeds, to_host
 
@@ -56,6 +56,7 @@ def examine(
     runtime: Runtime,
     output: str | None = None,
     place: str = "candidate",
+    others: Sequence[Callable[[], tuple[Trace, Feeds]]] = (),
 ) -> Examination:
     """Examine a candidate.
 
@@ -66,6 +67,8 @@ def examine(
         runtime: runs networks and single steps.
         output: which output counts; default the first.
         place: what to call the candidate.
+        others: traces of the reference on other images, with what the candidate is fed of them; made only where the
+            graphs differ without effect on the first image.
 
     Raises:
         ModelError: the candidate is no graph.
@@ -78,13 +81,35 @@ def examine(
         weights = snap_weights(reference, trace, twin.quantizers)
         twin = replace(twin, model=_with_weights(twin.model, weights))
     comparison = compare(reference, trace, runtime)
-    found = Examination(comparison, trace, twin, causes=comparison.causes, remarks=comparison.remarks)
+    causes = comparison.causes
+    if not causes and comparison.remarks:
+        causes = _elsewhere(model, others, runtime, place, () if twin is None else twin.quantizers)
+    found = Examination(comparison, trace, twin, causes=causes, remarks=() if causes else comparison.remarks)
     name = output or candidate.graph.output[0].name
     if twin is not None:
         found = _with_pairs(found, candidate, twin, weights, images, runtime, name)
     if not is_half(candidate):
         found = _with_half(found, model if twin is None else twin.model, reference, images[0], runtime, name)
     return replace(found, causes=tuple(sorted(found.causes, key=lambda cause: STAGES.index(cause.stage))))
+
+
+def _elsewhere(
+    model: onnx.ModelProto,
+    others: Sequence[Callable[[], tuple[Trace, Feeds]]],
+    runtime: Runtime,
+    place: str,
+    quantizers: Sequence[Quantizer],
+) -> tuple[Cause, ...]:
+    """What departs on another image where the first shows nothing."""
+    for make in others:
+        reference, feeds = make()
+        trace = trace_onnx(model, feeds, runtime, place, values=False)
+        if quantizers:
+            snap_weights(reference, trace, quantizers)
+        found = compare(reference, trace, runtime).causes
+        if found:
+            return found
+    return ()
 
 
 def _with_weights(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -> onnx.ModelProto:

@@ -84,15 +84,29 @@ def trace_onnx(model: onnx.ModelProto, feeds: Feeds, runtime: Runtime, place: st
     grade = levels(network.nodes, network.order, [item.name for item in network.inputs], stored)
     made = [name for index in network.order for name in network.nodes[index].outputs if name]
     tensors = [name for name in made if network.elem_types.get(name) != NON_TENSOR]
-    fixed = [name for name in tensors if grade[name] < DATA]
     trace = OnnxTrace(place, (), tuple(feeds), (), dict(feeds), model, network, dict(stored))
-    trace.frozen |= {name: np.array(array) for name, array in exposed(trace, fixed, feeds, runtime)}
+    grade = _freeze(trace, tensors, grade, feeds, runtime)
     shapes = {name: tuple(array.shape) for name, array in (*feeds.items(), *trace.frozen.items())}
     _visit_activations(trace, [name for name in tensors if grade[name] == DATA], runtime, shapes, keep=values)
     known = {name: _static(shape) for name, shape in network.shapes.items() if None not in shape} | shapes
     trace.steps = tuple(_steps(trace, grade, known))
     trace.outputs = tuple(trace.resolve(item.name) for item in network.outputs)
     return trace
+
+
+def _freeze(
+    trace: OnnxTrace, tensors: Sequence[str], grade: Mapping[str, int], feeds: Feeds, runtime: Runtime
+) -> Mapping[str, int]:
+    """Learn what no input's values decide. Where shapes cannot be had, for the network does not run, they are data."""
+    constant = [name for name in tensors if grade[name] == CONSTANT]
+    trace.frozen |= {name: np.array(array) for name, array in exposed(trace, constant, feeds, runtime)}
+    shaped = [name for name in tensors if CONSTANT < grade[name] < DATA]
+    try:
+        trace.frozen |= {name: np.array(array) for name, array in exposed(trace, shaped, feeds, runtime)}
+    except CalibError as error:
+        trace.failure = error.got
+        return {name: DATA if level > CONSTANT else level for name, level in grade.items()}
+    return grade
 
 
 def _static(shape: Sequence[int | None]) -> tuple[int, ...]:
