@@ -21,14 +21,15 @@ from calibrators.minmax import minmax
 
 TESTED: dict[str, str] = {
     "A1-1": "lint/test_public_reports.py::test_a1_1_bilinear_to_one_pixel",
-    "A1-2": "lint/test_public_reports.py::test_a1_2_ties_are_backend_rounding",
-    "A1-4": "lint/test_public_reports.py::test_a1_4_a_boundary_that_float32_misses_is_counted",
+    "A1-2": "diagnose/test_public_reports.py::test_a1_2_a_tie_that_the_runtime_rounds_the_other_way_is_its_rounding",
+    "A1-4": "diagnose/test_public_reports.py::test_a1_4_a_float32_scale_moves_a_sample_and_is_counted",
     "A1-5": "lint/test_public_reports.py::test_a1_5_a1_7_coordinates_are_checked_at_every_resize",
     "A1-7": "lint/test_public_reports.py::test_a1_7_asymmetric_by_a_broken_factor",
     "A1-8": "lint/test_public_reports.py::test_a1_8_resize_of_a_non_spatial_axis",
     "A1-10": "lint/test_public_reports.py::test_a1_10_a_scale_that_loses_a_row",
     "A1-11": "lint/test_public_reports.py::test_a1_11_a_scale_that_an_export_froze",
     "A1-13": "lint/test_public_reports.py::test_a1_13_batchnorm_without_running_statistics",
+    "A1-14": "diagnose/test_public_reports.py::test_a1_14_exported_statistics_are_compared",
     "A1-16": "lint/test_public_reports.py::test_a1_16_a1_17_norms_under_fp16",
     "A1-17": "lint/test_public_reports.py::test_a1_17_decomposed_norms_are_norms",
     "A1-19": "lint/test_public_reports.py::test_a1_19_tensors_beyond_fp16_are_printed",

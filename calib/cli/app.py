@@ -27,6 +27,7 @@ VERBS: tuple[tuple[str, str], ...] = (
     ("demo", "calib.cli.demo"),
     ("build", "calib.cli.build"),
     ("evaluate", "calib.cli.evaluate"),
+    ("diagnose", "calib.cli.diagnose"),
     ("sensitivity", "calib.cli.sensitivity"),
     ("verify", "calib.cli.verify"),
     ("sign", "calib.cli.sign"),

@@ -115,20 +115,20 @@ def _load_onnx(
     source: Source, model: onnx.ModelProto, digest: str, dataset: Dataset, numerics: Numerics, provider: Provider
 ) -> Loaded:
     network = analyse(model)
-    bindings = bind_inputs(network, dataset.preprocess, _own_inputs(network, dataset), source.address)
+    bindings = bind_inputs(network, dataset.preprocess, own_inputs(network, dataset), source.address)
     rows, _ = batch_length(bindings, 1)
     runner = OrtRunner(model, source.address, provider, optimize=numerics == "int8", keep_memory=False)
     return Loaded(source, runner, bindings, network.outputs, output_makers(network), rows, is_quantized(model), digest)
 
 
-def _own_inputs(network: Network, dataset: Dataset) -> dict[str, Preprocess | float]:
+def own_inputs(network: Network, dataset: Dataset) -> dict[str, Preprocess | float]:
     """The manifest's further inputs that this network has; one evaluation may hold networks with and without."""
     names = {tensor.name for tensor in network.inputs}
     return {name: source for name, source in dataset.inputs.items() if name in names}
 
 
 def _load_factory(source: Source, dataset: Dataset, numerics: Numerics, provider: Provider) -> Loaded:
-    made = _call_factory(source.address)
+    made = call_factory(source.address)
     if isinstance(made, str | os.PathLike):
         made = load_model(made)
     if isinstance(made, onnx.ModelProto):
@@ -144,7 +144,13 @@ def _load_factory(source: Source, dataset: Dataset, numerics: Numerics, provider
     return Loaded(source, runner, bind_callable(dataset), (), {}, 1, None, digest)
 
 
-def _call_factory(address: str) -> Any:
+def call_factory(address: str) -> Any:
+    """Call ``module:factory`` and hand on what it makes.
+
+    Raises:
+        UsageError: it cannot be found or called.
+        MissingLibraryError: a library that it imports is missing.
+    """
     module_name, _, attribute = address.partition(":")
     factory = _find_factory(address, module_name, attribute)
     try:
@@ -212,6 +218,6 @@ def _load_engine(source: Source, dataset: Dataset) -> Loaded:
         ) from error
     runner = EngineRunner(plan, source.address)
     network = engine_network(runner)
-    bindings = bind_inputs(network, dataset.preprocess, _own_inputs(network, dataset), source.address)
+    bindings = bind_inputs(network, dataset.preprocess, own_inputs(network, dataset), source.address)
     rows, _ = batch_length(bindings, 1)
     return Loaded(source, runner, bindings, network.outputs, {}, rows, True, hashlib.sha256(plan).hexdigest())

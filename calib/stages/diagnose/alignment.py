@@ -1,0 +1,445 @@
+"""Run the candidate step by step on the reference's tensors: which tensor is which, and where error is born.
+
+Every step of the candidate computes on the reference's values of what it reads, so error does not accumulate: a step
+whose answer is off has made the error itself. A tensor is recognised by its value, whatever it is called and however
+the operators around it were fused, split or moved. Where an answer matches nothing, the reference's value is put in
+its place, first where what follows then agrees again; that place is a departure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from calib.core.difference import APART, Difference, difference
+from calib.stages.diagnose.lookup import EXACT, Lookup, arranged
+from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime, run_step
+from calib.stages.diagnose.prior import guess
+from calib.stages.diagnose.trace import Arrays, Step, Trace
+
+CLOSE = 2e-2
+"""Relative error up to which a tensor is its counterpart with a fault in it, rather than another tensor."""
+TRIED = 24
+"""Tensors behind the first that departs which are tried as the place of the departure."""
+MOST = 12
+"""Departures after which a candidate is another network."""
+BOUNDING = frozenset({"Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Elu", "Selu", "Swish", "Gelu", "Mish"})
+"""Activations that may agree on one image and not on another."""
+FOLDING = frozenset({"Conv", "ConvTranspose", "Gemm"})
+"""Operators that a batch norm behind them is folded into."""
+How = Literal["input", "structure", "value", "forced"]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A tensor of the candidate and the one of the reference that it is.
+
+    Attributes:
+        reference: name in the reference.
+        how: how it was recognised; ``forced`` where the values differ.
+        born: error that its step makes on the reference's values.
+        perm: axes of the reference's tensor in the candidate's order, where those differ.
+    """
+
+    reference: str
+    how: How
+    born: Difference
+    perm: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A piece of the candidate that makes another tensor of the same inputs than the reference does.
+
+    Attributes:
+        tensor: what the piece makes, in the candidate.
+        reference: what it should be, in the reference.
+        steps: the candidate's steps between tensors that agree and this one, in order.
+        reference_steps: the reference's between the same tensors.
+        frontier: tensors of the candidate that the piece reads.
+        born: error that the piece makes.
+        strong: whether the tensor was beyond recognition.
+    """
+
+    tensor: str
+    reference: str
+    steps: tuple[Step, ...]
+    reference_steps: tuple[Step, ...]
+    frontier: tuple[str, ...]
+    born: Difference
+    strong: bool
+
+
+@dataclass
+class Alignment:
+    """What came of it.
+
+    Attributes:
+        matches: tensor of the candidate to its match, in network order.
+        departures: pieces that make any error or differ at all, in network order; most of it is rounding.
+        lost: tensors of the candidate without counterpart from which an output is reached.
+        own: what each tensor of the candidate holds, computed on the reference's values.
+        reference: the reference's values.
+    """
+
+    matches: dict[str, Match]
+    departures: list[Departure]
+    lost: tuple[str, ...]
+    own: dict[str, NDArray[Any]] = field(default_factory=dict)
+    reference: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def value(self, tensor: str) -> NDArray[Any] | None:
+        """What the steps behind a tensor of the candidate compute on: the reference's value where it is known."""
+        match = self.matches.get(tensor)
+        if match is None:
+            return self.own.get(tensor)
+        return arranged(self.reference[match.reference], match.perm, self.own.get(tensor))
+
+    def wanted(self, tensor: str) -> NDArray[Any]:
+        """The reference's value of a matched tensor in the candidate's arrangement, in its own precision."""
+        match, own = self.matches[tensor], self.own.get(tensor)
+        found = arranged(self.reference[match.reference], match.perm, None)
+        return found.reshape(own.shape) if own is not None and own.size == found.size else found
+
+
+def align(reference: Trace, candidate: OnnxTrace, runtime: Runtime) -> Alignment:
+    """Align two networks on one image.
+
+    Args:
+        reference: with the value of every tensor.
+        candidate: values are not needed; its inputs hold what it is fed.
+        runtime: runs single steps, without optimizations.
+    """
+    return _Aligner(reference, candidate, runtime).align()
+
+
+def _norm_behind(trace: Trace, step: Step) -> Step | None:
+    """The batch norm that alone reads a step."""
+    readers = trace.readers.get(step.outputs[0], [])
+    return readers[0] if len(readers) == 1 and readers[0].kind == "BatchNormalization" else None
+
+
+class _Aligner:
+    def __init__(self, reference: Trace, candidate: OnnxTrace, runtime: Runtime) -> None:
+        self.reference, self.candidate, self.runtime = reference, candidate, runtime
+        self.lookup = Lookup(reference)
+        self.prior = guess(reference, candidate)
+        self.matches: dict[str, Match] = {}
+        self.taken: set[str] = set()
+        self.own: dict[str, NDArray[Any]] = {}
+        self.forced: list[tuple[str, Difference]] = []
+        self.tried: set[tuple[str, str]] = set()
+        self.loose: set[str] = set()  # recognised behind tensors that were not; looked at again once those are
+
+    def align(self) -> Alignment:
+        self._match_inputs()
+        self._sweep(self.candidate.steps)
+        self._force_inputs()
+        while len(self.forced) < MOST:
+            found = self._next_departure()
+            if found is None:
+                break
+            tensor, wanted = found
+            born = self._against(tensor, wanted)
+            self.forced.append((tensor, born))
+            self._match(tensor, Match(wanted, "forced", born, self._perm(tensor, wanted)))
+            self._sweep(self._behind(tensor))
+        strong = {tensor for tensor, _ in self.forced}
+        departures = [self._departure(tensor, strong=tensor in strong) for tensor in self._departed()]
+        return Alignment(self._ordered(), departures, tuple(self._cone()), self.own, self.reference.values)
+
+    # Values
+
+    def value(self, tensor: str) -> NDArray[Any] | None:
+        """What the steps behind a tensor compute on: the reference's value where it is known."""
+        match = self.matches.get(tensor)
+        if match is None:
+            return self.own.get(tensor)
+        found = self.reference.values[match.reference]
+        return arranged(found, match.perm, self.own.get(tensor))
+
+    def _data(self, step: Step, instead: Mapping[str, NDArray[Any]] | None = None) -> Arrays | None:
+        found: dict[str, NDArray[Any]] = {}
+        for name in step.data:
+            value = (instead or {}).get(name, self.value(name))
+            if value is None:
+                return None
+            found[name] = value
+        return found
+
+    def _run(self, step: Step, instead: Mapping[str, NDArray[Any]] | None = None) -> Arrays | None:
+        data = self._data(step, instead)
+        return None if data is None else run_step(self.candidate, step, data, self.runtime)
+
+    # Matching
+
+    def _match(self, tensor: str, match: Match) -> None:
+        self.matches[tensor] = match
+        self.taken.add(match.reference)
+
+    def _match_inputs(self) -> None:
+        """Match what is fed alike; an input that is fed otherwise may still be made alike by the candidate's steps."""
+        for name, wanted in self._input_pairs():
+            self.own[name] = self.candidate.values[name]
+            born = self._against(name, wanted)
+            if born.relative <= EXACT:
+                self._match(name, Match(wanted, "input", born, self._perm(name, wanted)))
+
+    def _input_pairs(self) -> Iterator[tuple[str, str]]:
+        names = list(self.reference.inputs)
+        for place, name in enumerate(self.candidate.inputs):
+            if name in names:
+                yield name, name
+            elif place < len(names):
+                yield name, names[place]
+
+    def _force_inputs(self) -> None:
+        """Where the steps do not make up for it, the candidate is fed another picture."""
+        waiting = [(name, wanted) for name, wanted in self._input_pairs() if name not in self.matches]
+        if not waiting or not self._cone():
+            return
+        for name, wanted in waiting:
+            if self._heals(name, wanted) or not self._any_match():
+                born = self._against(name, wanted)
+                self.forced.append((name, born))
+                self._match(name, Match(wanted, "forced", born, self._perm(name, wanted)))
+        self._sweep(self.candidate.steps)
+
+    def _any_match(self) -> bool:
+        return bool(self.matches)
+
+    def _sweep(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            for name in self.loose.intersection(step.outputs):
+                del self.matches[name]
+            self.loose.difference_update(step.outputs)
+            if all(name in self.matches for name in step.outputs):
+                continue
+            answer = self._run(step)
+            for slot, name in enumerate(step.outputs):
+                if name in self.matches:
+                    continue
+                self.own.pop(name, None)
+                if answer is not None and name in answer:
+                    self.own[name] = answer[name]
+                    self._recognise(step, slot, name)
+
+    def _recognise(self, step: Step, slot: int, name: str) -> None:
+        best: Match | None = None
+        value = self.own[name]
+        # Behind a tensor that was not recognised only agreement counts: what comes close there may be the pale
+        # remainder of a fault further up.
+        known = all(source in self.matches for source in step.data)
+        tolerance = CLOSE if known else EXACT
+        for wanted in self._counterparts(step, slot, name):
+            if self.lookup.near(value, wanted, CLOSE):
+                found = self._against(name, wanted)
+                if found.relative <= tolerance and (best is None or found.relative < best.born.relative):
+                    best = Match(wanted, "structure", found, self._perm(name, wanted))
+            if best is not None and best.born.relative == 0:
+                break
+        if best is None or best.born.relative > EXACT:
+            idle = self._read_by(step) if self._has_counterpart(step, slot, name) else set()
+            for wanted in self.lookup.equal(value, self.taken):
+                if wanted in idle:  # a step that does nothing here, while the reference's does: no mere copy
+                    continue
+                found = self._against(name, wanted)
+                if found.relative <= EXACT:
+                    best = Match(wanted, "value", found, self._perm(name, wanted))
+                    break
+        if best is not None:
+            self._match(name, best)
+            self.loose.update(() if known else (name,))
+
+    def _read_by(self, step: Step) -> set[str]:
+        return {self.matches[name].reference for name in step.data if name in self.matches}
+
+    def _has_counterpart(self, step: Step, slot: int, name: str) -> bool:
+        """Whether the reference has a step of the same operator for this tensor that nothing else was taken for."""
+        makers = [self.reference.makers.get(item) for item in self._counterparts(step, slot, name)[:3]]
+        return any(
+            maker is not None and maker.kind == step.kind and self.taken.isdisjoint(maker.outputs) for maker in makers
+        )
+
+    def _perm(self, tensor: str, wanted: str) -> tuple[int, ...] | None:
+        value = self.own.get(tensor)
+        return None if value is None else self.lookup.perm(value, wanted)
+
+    def _against(self, tensor: str, wanted: str) -> Difference:
+        value = self.own.get(tensor)
+        if value is None:
+            return APART
+        other = arranged(self.reference.values[wanted], self.lookup.perm(value, wanted), None)
+        if other.shape != value.shape and other.size == value.size:
+            other = other.reshape(value.shape)
+        return difference(value, other)
+
+    def _counterparts(self, step: Step, slot: int, name: str) -> list[str]:
+        """Tensors of the reference that this one may be, the likeliest first."""
+        found = dict.fromkeys(self._behind_norm(step, item) for item in self._likely(step, slot, name))
+        return [item for item in found if item in self.reference.values]
+
+    def _behind_norm(self, step: Step, wanted: str) -> str:
+        """Where only the reference has its batch norm apart, a folded convolution is what stands behind it."""
+        maker = self.reference.makers.get(wanted)
+        if maker is None or step.kind not in FOLDING or maker.kind not in FOLDING:
+            return wanted
+        mine, theirs = _norm_behind(self.candidate, step), _norm_behind(self.reference, maker)
+        if (mine is None) == (theirs is None):
+            return wanted
+        return "" if theirs is None else theirs.outputs[0]
+
+    def _likely(self, step: Step, slot: int, name: str) -> Iterator[str]:
+        if name in self.prior:
+            yield self.prior[name]
+        if name in self.reference.makers:
+            yield name
+        yield from self._beside(step, slot)
+        yield from self._in_front(name)
+        outputs, theirs = self.candidate.outputs, self.reference.outputs
+        if name in outputs and len(outputs) == len(theirs):
+            yield theirs[outputs.index(name)]
+
+    def _beside(self, step: Step, slot: int) -> Iterator[str]:
+        """What the reference makes of the same tensors, by the same operator first."""
+        sources = [self.matches[name].reference for name in step.data if name in self.matches]
+        if not sources:
+            return
+        readers = self.reference.readers.get(sources[0], [])
+        fitting = [other for other in readers if set(sources) <= set(other.data) and slot < len(other.outputs)]
+        for other in sorted(fitting, key=lambda other: (other.kind != step.kind, other.outputs[slot] in self.taken)):
+            yield other.outputs[slot]
+
+    def _in_front(self, name: str) -> Iterator[str]:
+        """What the counterparts of the steps that read this tensor read in its place."""
+        for reader in self.candidate.readers.get(name, ()):
+            match = next((self.prior[item] for item in reader.outputs if item in self.prior), None)
+            other = self.reference.makers.get(match or "")
+            if other is not None and len(other.data) == len(reader.data) and other.kind == reader.kind:
+                yield other.data[reader.data.index(name)]
+
+    # Departures
+
+    def _cone(self) -> list[str]:
+        """Unmatched tensors from which an output is reached through unmatched ones only, in order."""
+        found: set[str] = set()
+        pending = [name for name in self.candidate.outputs if name not in self.matches]
+        while pending:
+            name = pending.pop()
+            step = self.candidate.makers.get(name)
+            if name in found or step is None:
+                continue
+            found.add(name)
+            pending.extend(source for source in step.data if source not in self.matches)
+        return sorted(found, key=lambda name: (self.candidate.depth[name], name))
+
+    def _next_departure(self) -> tuple[str, str] | None:
+        """The first tensor of the cone whose replacement by the reference's makes what follows agree again."""
+        options = [(name, wanted) for name in self._cone()[:TRIED] for wanted in self._options(name)]
+        for name, wanted in options:
+            if self._heals(name, wanted):
+                self.tried.add((name, wanted))
+                return name, wanted
+        fallback = [(name, wanted) for name, wanted in options if self._same_kind(name, wanted)]
+        for name, wanted in fallback or options:
+            self.tried.add((name, wanted))
+            return name, wanted
+        return None
+
+    def _options(self, name: str) -> list[str]:
+        step = self.candidate.makers[name]
+        found = self._counterparts(step, step.outputs.index(name), name)
+        return [wanted for wanted in found if (name, wanted) not in self.tried][:4]
+
+    def _same_kind(self, name: str, wanted: str) -> bool:
+        other = self.reference.makers.get(wanted)
+        return other is not None and other.kind == self.candidate.makers[name].kind and wanted not in self.taken
+
+    def _heals(self, name: str, wanted: str) -> bool:
+        value = arranged(self.reference.values[wanted], self._perm(name, wanted), self.own.get(name))
+        if name in self.candidate.outputs:
+            place = self.candidate.outputs.index(name)
+            return place < len(self.reference.outputs) and self.reference.outputs[place] == wanted
+        return any(self._agrees(reader, {name: value}) for reader in self.candidate.readers.get(name, [])[:3])
+
+    def _agrees(self, step: Step, instead: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether a step's answer is one of the reference's tensors once an input is replaced."""
+        answer = self._run(step, instead)
+        if answer is None:
+            return False
+        for slot, name in enumerate(step.outputs):
+            value = answer.get(name)
+            if value is None:
+                continue
+            near = [w for w in self._counterparts(step, slot, name) if self.lookup.near(value, w, CLOSE)]
+            for wanted in (*near, *self.lookup.equal(value, set())):
+                other = arranged(self.reference.values[wanted], self.lookup.perm(value, wanted), None)
+                if other.size == value.size and difference(value, other.reshape(value.shape)).relative <= CLOSE:
+                    return True
+        return False
+
+    def _behind(self, tensor: str) -> list[Step]:
+        """Steps behind a tensor, in order."""
+        reached = {tensor}
+        steps = []
+        for step in self.candidate.steps:
+            if not reached.isdisjoint(step.data):
+                steps.append(step)
+                reached.update(step.outputs)
+        return steps
+
+    def _departed(self) -> list[str]:
+        """Tensors whose step makes any error at all, or is another step than its counterpart; in order."""
+        made = [name for name in self._ordered() if self.matches[name].how != "input"]
+        return [name for name in made if self.matches[name].born.relative > 0 or self._differs(name)]
+
+    def _differs(self, name: str) -> bool:
+        step = self.candidate.makers.get(name)
+        other = self.reference.makers.get(self.matches[name].reference)
+        return (
+            step is not None and other is not None and other.kind == step.kind and other.fingerprint != step.fingerprint
+        )
+
+    def _ordered(self) -> dict[str, Match]:
+        depth = self.candidate.depth
+        return dict(sorted(self.matches.items(), key=lambda item: (depth.get(item[0], 0), item[0])))
+
+    def _departure(self, tensor: str, *, strong: bool) -> Departure:
+        match = self.matches[tensor]
+        if tensor in self.candidate.inputs:
+            return Departure(tensor, match.reference, (), (), (), match.born, strong)
+        steps, frontier = self._piece(tensor)
+        known = {self.matches[name].reference for name in frontier}
+        theirs = self._reference_piece(match.reference, known)
+        return Departure(tensor, match.reference, steps, theirs, frontier, match.born, strong)
+
+    def _piece(self, tensor: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+        steps: dict[int, Step] = {}
+        frontier: dict[str, None] = {}
+        pending = [self.candidate.makers[tensor]]
+        while pending:
+            step = pending.pop()
+            steps[step.index] = step
+            for name in step.data:
+                maker = self.candidate.makers.get(name)
+                if name in self.matches or maker is None:
+                    frontier[name] = None
+                elif maker.index not in steps:
+                    pending.append(maker)
+        ordered = tuple(steps[index] for index in sorted(steps))
+        return ordered, tuple(frontier)
+
+    def _reference_piece(self, wanted: str, known: set[str]) -> tuple[Step, ...]:
+        steps: dict[int, Step] = {}
+        pending = [] if wanted in known else [wanted]
+        stop = (known | self.taken) - {wanted}
+        while pending:
+            step = self.reference.makers.get(pending.pop())
+            if step is None or step.index in steps:
+                continue
+            steps[step.index] = step
+            pending.extend(name for name in step.data if name not in stop)
+        return tuple(steps[index] for index in sorted(steps))

@@ -1,0 +1,181 @@
+"""Examine a candidate against a reference: export faults first, then Q/DQ pairs, then what float16 would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from calib.core.difference import Accumulator
+from calib.core.graph import analyse
+from calib.errors import CalibError
+from calib.stages.diagnose.compare import Comparison, compare
+from calib.stages.diagnose.halfcheck import HalfCheck, check_half, half_cause, is_half
+from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime, trace_onnx
+from calib.stages.diagnose.pairfaults import Score, find_faults
+from calib.stages.diagnose.quantizers import Meter, measure, sensitive_places
+from calib.stages.diagnose.snap import snap_weights
+from calib.stages.diagnose.trace import Trace
+from calib.stages.diagnose.twin import Quantizer, Twin, has_pairs, make_twin
+from calib.types.diagnosis import STAGES, Cause
+from calib.types.runner import Feeds, to_host
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found in the graphs.
+
+    Attributes:
+        comparison: the candidate's float part against the reference.
+        candidate: its trace.
+        twin: the candidate taken apart, None where it holds no Q/DQ.
+        meters: every pair on its own tensor, by the output of its DequantizeLinear.
+        half: what float16 does to the float part; None where the candidate is in float16 itself.
+        causes: faults, the first in ladder and network order first.
+        remarks: what is worth knowing and no fault.
+    """
+
+    comparison: Comparison
+    candidate: OnnxTrace
+    twin: Twin | None = None
+    meters: Mapping[str, Meter] = field(default_factory=dict)
+    half: HalfCheck | None = None
+    causes: tuple[Cause, ...] = ()
+    remarks: tuple[Cause, ...] = ()
+
+
+def examine(
+    reference: Trace,
+    candidate: onnx.ModelProto,
+    images: Sequence[Feeds],
+    runtime: Runtime,
+    output: str | None = None,
+    place: str = "candidate",
+    others: Sequence[Callable[[], tuple[Trace, Feeds]]] = (),
+) -> Examination:
+    """Examine a candidate.
+
+    Args:
+        reference: trace of the reference on the first image, with values.
+        candidate: float, float16 or Q/DQ network.
+        images: what the candidate is fed, one batch each; the first is the reference's image.
+        runtime: runs networks and single steps.
+        output: which output counts; default the first.
+        place: what to call the candidate.
+        others: traces of the reference on other images, with what the candidate is fed of them; made only where the
+            graphs differ without effect on the first image.
+
+    Raises:
+        ModelError: the candidate is no graph.
+    """
+    twin = make_twin(candidate) if has_pairs(candidate) else None
+    model = candidate if twin is None else twin.model
+    trace = trace_onnx(model, images[0], runtime, place, values=False)
+    weights: dict[str, NDArray[Any]] = {}
+    if twin is not None:
+        weights = snap_weights(reference, trace, twin.quantizers)
+        twin = replace(twin, model=_with_weights(twin.model, weights))
+    comparison = compare(reference, trace, runtime)
+    causes = comparison.causes
+    if not causes and comparison.remarks:
+        causes = _elsewhere(model, others, runtime, place, () if twin is None else twin.quantizers)
+    found = Examination(comparison, trace, twin, causes=causes, remarks=() if causes else comparison.remarks)
+    name = output or candidate.graph.output[0].name
+    if twin is not None:
+        found = _with_pairs(found, candidate, twin, weights, images, runtime, name)
+    if not is_half(candidate):
+        found = _with_half(found, model if twin is None else twin.model, reference, images[0], runtime, name)
+    return replace(found, causes=tuple(sorted(found.causes, key=lambda cause: STAGES.index(cause.stage))))
+
+
+def _elsewhere(
+    model: onnx.ModelProto,
+    others: Sequence[Callable[[], tuple[Trace, Feeds]]],
+    runtime: Runtime,
+    place: str,
+    quantizers: Sequence[Quantizer],
+) -> tuple[Cause, ...]:
+    """What departs on another image where the first shows nothing."""
+    for make in others:
+        reference, feeds = make()
+        trace = trace_onnx(model, feeds, runtime, place, values=False)
+        if quantizers:
+            snap_weights(reference, trace, quantizers)
+        found = compare(reference, trace, runtime).causes
+        if found:
+            return found
+    return ()
+
+
+def _with_weights(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(weights[tensor.name]), tensor.name))
+    return copy
+
+
+def _with_pairs(
+    found: Examination,
+    candidate: onnx.ModelProto,
+    twin: Twin,
+    weights: Mapping[str, NDArray[Any]],
+    images: Sequence[Feeds],
+    runtime: Runtime,
+    output: str,
+) -> Examination:
+    try:
+        meters = measure(twin.model, twin.quantizers, images, runtime, weights)
+        score = make_score(twin.model, images[:2], runtime, output)
+        places = sensitive_places(analyse(twin.model), twin.quantizers)
+        causes = find_faults(candidate, meters, places, weights, score)
+    except CalibError:  # the network does not run as a whole; the departures say why
+        return found
+    return replace(found, meters=meters, causes=(*found.causes, *causes))
+
+
+def make_score(model: onnx.ModelProto, images: Sequence[Feeds], runtime: Runtime, output: str) -> Score:
+    """Judge networks by the SQNR of their output against one's own."""
+    runner = runtime.load(model, optimize=False)
+    wanted = [np.array(to_host(runner.run(feeds)[output])) for feeds in images]
+
+    def score(changed: onnx.ModelProto) -> float:
+        other = runtime.load(changed, optimize=False)
+        total = Accumulator()
+        for feeds, value in zip(images, wanted, strict=True):
+            total.add(to_host(other.run(feeds)[output]), value)
+        return total.difference.sqnr_db
+
+    return score
+
+
+def _with_half(
+    found: Examination, model: onnx.ModelProto, reference: Trace, feeds: Feeds, runtime: Runtime, output: str
+) -> Examination:
+    try:
+        wanted = np.array(to_host(runtime.load(model, optimize=False).run(feeds)[output]))
+    except CalibError:
+        return found
+    check = check_half(model, feeds, wanted, output, runtime)
+    cause = half_cause(check, reference_too=check.falls and _falls_too(reference, runtime))
+    if cause is None:
+        return replace(found, half=check)
+    if cause.severity == "remark":
+        return replace(found, half=check, remarks=(*found.remarks, cause))
+    return replace(found, half=check, causes=(*found.causes, cause))
+
+
+def _falls_too(reference: Trace, runtime: Runtime) -> bool:
+    """Whether float16 spoils the reference as well: then it is the network's nature, and no fault of the candidate."""
+    if not isinstance(reference, OnnxTrace) or is_half(reference.model) or not reference.outputs:
+        return False
+    feeds = {name: reference.values[name] for name in reference.inputs}
+    name = reference.model.graph.output[0].name
+    wanted = reference.values.get(reference.resolve(name))
+    return wanted is not None and check_half(reference.model, feeds, wanted, name, runtime).falls

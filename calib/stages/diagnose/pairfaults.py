@@ -1,0 +1,280 @@
+"""What is wrong with Q/DQ pairs, each suspicion tried: the pair is mended, and the output says whether it mattered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from calib.stages.diagnose.quantizers import LEVELS, Meter, Places
+from calib.stages.diagnose.twin import Quantizer, replaced_scale, without_pairs
+from calib.types.diagnosis import Cause
+
+SUSPICIOUS_DB = 8.0
+"""Error of a pair beyond what eight bits must cost, from which it is looked at."""
+GAIN_DB = 0.3
+"""Improvement of the output's SQNR from which a mended pair was a fault."""
+ODD_DB = 10.5
+"""Error of a pair from which it is at fault even where the rest of the network hides it, if the other pairs are sound:
+a range three and a half times too wide, which no calibrator makes."""
+SOUND_DB = 3.0
+MOST = 12
+"""Pairs tried at most."""
+CHANNEL_RATIO = 8.0
+"""Ratio of the channels' largest magnitudes from which one scale is too few."""
+POOR_DB = 3.0
+"""Error of weights beyond that of scales per channel, from which their scales are looked at."""
+PER_CHANNEL = "quantize weights per output channel (opset 13 or later)"
+Score = Callable[[onnx.ModelProto], float]
+"""SQNR in decibels of a network's output against the reference's, on a few images."""
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A pair that may be at fault, and the network with it mended."""
+
+    kind: str
+    quantizer: Quantizer
+    title: str
+    evidence: tuple[str, ...]
+    remedy: str
+    mended: Callable[[], onnx.ModelProto]
+    weight: float
+    structural: bool = False
+
+
+def find_faults(
+    model: onnx.ModelProto,
+    meters: Mapping[str, Meter],
+    places: Places,
+    weights: Mapping[str, NDArray[Any]],
+    score: Score,
+) -> list[Cause]:
+    """Try every suspicious pair.
+
+    Args:
+        model: the Q/DQ network.
+        meters: what each pair does to its tensor.
+        places: pairs at logits and gates.
+        weights: float weights by tensor.
+        score: judges a network.
+
+    Returns:
+        causes, the one that costs most first.
+    """
+    base = score(model)
+    suspicions = [
+        *_ranges(model, meters),
+        *_weights(model, meters, weights),
+        *_places(model, meters, places),
+    ]
+    suspicions.sort(key=lambda item: -item.weight)
+    causes = [_tried(item, base, score) for item in suspicions[:MOST]]
+    kept = [cause for cause in causes if cause is not None]
+    return sorted(kept, key=lambda cause: -(cause.impact or 0.0))
+
+
+def _tried(item: Suspicion, base: float, score: Score) -> Cause | None:
+    after = score(item.mended())
+    gain = after - base if math.isfinite(after) and math.isfinite(base) else math.inf if after > base else 0.0
+    if gain < GAIN_DB and not item.structural:
+        return None
+    shown = f"mended, the output's SQNR goes from {base:.1f} to {after:.1f} dB"
+    return Cause(
+        stage="quantization", kind=item.kind, title=item.title, node=item.quantizer.node, tensor=item.quantizer.tensor,
+        evidence=(*item.evidence, shown), remedy=item.remedy, confidence=0.95 if gain >= GAIN_DB else 0.6,
+        impact=max(0.0, 1 - 10 ** (-gain / 10)) if math.isfinite(gain) else 1.0,
+        details={"gain_db": gain, "readers": item.quantizer.readers},
+    )  # fmt: skip
+
+
+def _ranges(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Suspicion]:
+    """Activations whose range clips too much, is too coarse, or has a zero point that moves it away."""
+    active = [meter.excess_db for meter in meters.values() if meter.quantizer.constant is None and meter.elements]
+    alone = bool(active) and float(np.median(active)) < SOUND_DB
+    for output, meter in meters.items():
+        item = meter.quantizer
+        if item.constant is not None or not meter.elements:
+            continue
+        if not (np.isfinite(item.scale).all() and (item.scale > 0).all()):
+            yield _range(model, output, meter, "bad-scale", f"the scale is {item.scale.min():g}", math.inf)
+        elif _moved_away(meter):
+            words = f"zero point {item.zero.flat[0]:g} moves the range to {_limits(meter)}"
+            yield _range(model, output, meter, "zero-point", words, meter.excess_db)
+        elif meter.excess_db > SUSPICIOUS_DB:
+            clips = meter.amax > LEVELS * float(item.scale.max()) * 1.05
+            kind = "range-clips" if clips else "range-coarse"
+            words = f"the range is {_limits(meter)}"
+            odd = alone and meter.excess_db > ODD_DB
+            yield replace(_range(model, output, meter, kind, words, meter.excess_db), structural=odd)
+
+
+def _range(model: onnx.ModelProto, output: str, meter: Meter, kind: str, words: str, weight: float) -> Suspicion:
+    item = meter.quantizer
+    evidence = (
+        f"{words}, the tensor runs from {meter.low:.4g} to {meter.high:.4g}",
+        f"{meter.clipped_share:.2%} of the elements are clipped, {min(meter.levels, item.high - item.low):.0f} "
+        f"levels are used; SQNR of this pair alone {meter.sqnr_db:.1f} dB",
+    )
+    verb = {
+        "range-clips": "its range clips too much",
+        "range-coarse": "its range is too coarse",
+        "zero-point": "its zero point is wrong",
+        "bad-scale": "its scale is no scale",
+    }[kind]
+    scale = np.full(item.scale.shape, max(meter.amax, 1e-12) / LEVELS)
+    zero = 0 if item.low < 0 else 128
+    return Suspicion(
+        kind, item, f"{item.tensor}: {verb}", evidence,
+        "calibrate this tensor again on representative images; TensorRT wants zero point 0",
+        lambda: replaced_scale(model, output, scale, zero), weight,
+    )  # fmt: skip
+
+
+def _limits(meter: Meter) -> str:
+    item = meter.quantizer
+    low, high = ((limit - item.zero.flat[0]) * item.scale.flat[0] for limit in (item.low, item.high))
+    return f"{low:.4g} to {high:.4g}"
+
+
+def _moved_away(meter: Meter) -> bool:
+    """Whether another zero point of the same scale would hold what this one clips."""
+    item = meter.quantizer
+    natural = 0 if item.low < 0 else (128 if meter.low < 0 else 0)
+    if item.scale.size > 1 or item.zero.flat[0] == natural or meter.excess_db < 1.0:
+        return False
+    scale, zero = float(item.scale.flat[0]), float(item.zero.flat[0])
+    low, high = (item.low - zero) * scale, (item.high - zero) * scale
+    beyond = max(meter.high - high, low - meter.low)
+    return beyond > scale
+
+
+def _weights(
+    model: onnx.ModelProto, meters: Mapping[str, Meter], weights: Mapping[str, NDArray[Any]]
+) -> Iterator[Suspicion]:
+    """Weights with one scale where channels differ, or with scales that clip or waste levels."""
+    found = [fit for output, meter in meters.items() if (fit := _fit(output, meter.quantizer, weights)) is not None]
+    single = [fit for fit in found if fit.kind == "weights-per-tensor"]
+    yield from (_weight(model, fit, odd=len(single) < len(found) / 2) for fit in found if fit not in single)
+    if len(single) > max(2, len(found) / 2):
+        yield _all_single(model, single)
+    else:
+        yield from (_weight(model, fit, odd=True) for fit in single)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """How well the scales of some weights suit them."""
+
+    output: str
+    quantizer: Quantizer
+    kind: str
+    excess: float
+    ratio: float
+    reach: tuple[float, float]
+    mended: NDArray[np.float32]
+
+
+def _fit(output: str, item: Quantizer, weights: Mapping[str, NDArray[Any]]) -> _Fit | None:
+    value = weights.get(item.tensor, item.constant)
+    if item.constant is None or value is None or value.ndim < 2 or item.high > 255:
+        return None
+    if "ConvTranspose" in item.reader_kinds and item.scale.size == 1:
+        return None  # which axis TensorRT takes is contradictory: one scale is the safe choice
+    axis = item.channel_axis % value.ndim
+    best = _per_channel(value, axis)
+    own, least = _channel_error(item.fake(value), value, axis), _channel_error(best, value, axis)
+    excess = 10 * math.log10(own / least) if own > 0 and least > 0 else 0.0
+    amax = np.abs(np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)).max(axis=1)
+    live = amax[amax > 0]
+    ratio = float(live.max() / live.min()) if live.size else 1.0
+    single = item.scale.size == 1 and value.shape[axis] > 1
+    fits = single and 0.5 < float(item.scale.flat[0]) * LEVELS / max(float(amax.max()), 1e-30) < 2.0
+    kind = "weights-per-tensor" if fits else "weight-range"
+    reach = (float(live.min()) if live.size else 0.0, float(amax.max(initial=0.0)))
+    found = _Fit(output, item, kind, excess, ratio, reach, np.asarray(best, np.float32))
+    return found if fits or excess >= POOR_DB else None
+
+
+def _weight(model: onnx.ModelProto, fit: _Fit, *, odd: bool) -> Suspicion:
+    item = fit.quantizer
+    reader = ", ".join(item.readers[:2]) or item.tensor
+    single = fit.kind == "weights-per-tensor"
+    title = (
+        f"{reader}: one scale for weights whose channels differ {fit.ratio:.0f} times"
+        if single
+        else f"{reader}: the weights' scales do not fit the weights"
+    )
+    structural = single and odd and (fit.excess >= POOR_DB or fit.ratio > CHANNEL_RATIO)
+    return Suspicion(
+        fit.kind, item, title, (_channel_words(fit),), PER_CHANNEL,
+        lambda: without_pairs(model, {fit.output: fit.mended}), fit.excess, structural=structural,
+    )  # fmt: skip
+
+
+def _all_single(model: onnx.ModelProto, fits: Sequence[_Fit]) -> Suspicion:
+    """One scale a weight throughout: all are mended at once, for alone each is hidden by the others."""
+    worst = max(fits, key=lambda fit: fit.excess)
+    reader = ", ".join(worst.quantizer.readers[:2]) or worst.quantizer.tensor
+    title = (
+        f"{len(fits)} weights have one scale each though their channels differ, {reader} most ({worst.ratio:.0f} times)"
+    )
+    every = {fit.output: fit.mended for fit in fits}
+    return Suspicion(
+        "weights-per-tensor", worst.quantizer, title, (_channel_words(worst),), PER_CHANNEL,
+        lambda: without_pairs(model, every), worst.excess,
+    )  # fmt: skip
+
+
+def _channel_words(fit: _Fit) -> str:
+    return (
+        f"channels reach {fit.reach[0]:.3g} to {fit.reach[1]:.3g}; error {fit.excess:.1f} dB above that of scales per "
+        "channel"
+    )
+
+
+def _per_channel(value: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    wide = np.asarray(value, np.float64)
+    amax = np.abs(wide).max(axis=tuple(other for other in range(wide.ndim) if other != axis), keepdims=True)
+    scale = np.where(amax > 0, amax, 1.0) / LEVELS
+    return np.asarray(np.clip(np.rint(wide / scale), -128, 127) * scale)
+
+
+def _channel_error(fake: NDArray[np.float64], value: NDArray[Any], axis: int) -> float:
+    """Mean over the channels of their relative squared error, each at most 1: every channel counts alike."""
+    ours, theirs = (
+        np.moveaxis(np.asarray(x, np.float64), axis, 0).reshape(value.shape[axis], -1) for x in (fake, value)
+    )
+    power = (theirs**2).sum(axis=1)
+    live = power > 0
+    if not live.any():
+        return 0.0
+    return float(np.mean(np.minimum(((ours - theirs) ** 2).sum(axis=1)[live] / power[live], 1.0)))
+
+
+def _places(model: onnx.ModelProto, meters: Mapping[str, Meter], places: Places) -> Iterator[Suspicion]:
+    """Pairs at the logits layer and in gates."""
+    for kind, outputs, what in (
+        ("logits-quantized", places.logits, "the logits are quantized"),
+        ("gate-quantized", places.gates, "a squeeze-and-excitation gate is quantized"),
+    ):
+        for output in sorted(outputs):
+            item = meters[output].quantizer
+            yield Suspicion(
+                kind, item, f"{item.tensor}: {what}",
+                (f"the pair is read by {', '.join(item.readers[:3]) or 'the output'}; SQNR of this pair alone "
+                 f"{meters[output].sqnr_db:.1f} dB",),
+                "leave the last layer and the gates in float: eight bits cost classes there and save no time",
+                lambda output=output: without_pairs(model, {output: None}), 1.0, structural=True,  # type: ignore[misc]
+            )  # fmt: skip
+
+
+def ordinary(meters: Mapping[str, Meter]) -> Sequence[tuple[str, float]]:
+    """Pairs by their own SQNR, worst first: where to look when none is at fault."""
+    live = [(meter.quantizer.tensor, meter.sqnr_db) for meter in meters.values() if meter.elements]
+    return sorted(live, key=lambda entry: entry[1])

@@ -1,0 +1,288 @@
+"""The float network inside a Q/DQ network: the same nodes without the pairs, and every pair taken out, by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from calib.core.graph.stored import StoredValues
+
+QUANTIZE = frozenset({"QuantizeLinear", "TRT_INT8QuantizeLinear"})
+DEQUANTIZE = frozenset({"DequantizeLinear", "TRT_INT8DequantizeLinear"})
+
+
+@dataclass(frozen=True, eq=False)
+class Quantizer:
+    """A Q/DQ pair, or a DequantizeLinear of stored integers.
+
+    Attributes:
+        tensor: what it quantizes, as the float twin names it.
+        node: label of the QuantizeLinear, or of the DequantizeLinear where there is no other.
+        output: what its DequantizeLinear makes, in the Q/DQ network.
+        scale: float64, one element or one a channel.
+        zero: float64 zero points, broadcast like the scale.
+        low: smallest integer.
+        high: largest.
+        axis: of the channels, where there are several scales.
+        constant: the stored float weights or, behind integers, their dequantized values; None for an activation.
+        exact: whether ``constant`` holds the float weights themselves.
+        readers: labels of the nodes that read it.
+        reader_kinds: their operators.
+    """
+
+    tensor: str
+    node: str
+    output: str
+    scale: NDArray[np.float64]
+    zero: NDArray[np.float64]
+    low: int
+    high: int
+    axis: int
+    constant: NDArray[Any] | None = None
+    exact: bool = True
+    readers: tuple[str, ...] = ()
+    reader_kinds: tuple[str, ...] = ()
+
+    @property
+    def channel_axis(self) -> int:
+        """Axis of the output channels of weights, as the layers that read them have it."""
+        if self.scale.size > 1:
+            return self.axis
+        return {"ConvTranspose": 1, "MatMul": -1, "Gemm": -1}.get(next(iter(self.reader_kinds), ""), 0)
+
+    def shaped(self, values: NDArray[Any], rank: int) -> NDArray[Any]:
+        """Scales or zero points in the shape that broadcasts over a tensor of this rank."""
+        if values.size == 1:
+            return values.reshape(())
+        shape = [1] * rank
+        shape[self.axis % rank] = values.size
+        return values.reshape(shape)
+
+    def integers(self, value: NDArray[Any]) -> NDArray[np.float64]:
+        """What the integers would be without their limits: rounded half to even."""
+        scale, zero = (self.shaped(item, value.ndim) for item in (self.scale, self.zero))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.rint(np.asarray(value, np.float64) / scale) + zero)
+
+    def fake(self, value: NDArray[Any]) -> NDArray[np.float64]:
+        """Quantize and dequantize, float64."""
+        scale, zero = (self.shaped(item, value.ndim) for item in (self.scale, self.zero))
+        return np.asarray((np.clip(self.integers(value), self.low, self.high) - zero) * scale)
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A Q/DQ network taken apart.
+
+    Attributes:
+        model: the float twin.
+        quantizers: the pairs, in network order.
+        left: labels of Q/DQ nodes that could not be taken out.
+    """
+
+    model: onnx.ModelProto
+    quantizers: tuple[Quantizer, ...]
+    left: tuple[str, ...] = ()
+
+
+def has_pairs(model: onnx.ModelProto) -> bool:
+    """Whether a model holds Q/DQ nodes."""
+    return any(node.op_type in QUANTIZE | DEQUANTIZE for node in model.graph.node)
+
+
+def make_twin(model: onnx.ModelProto) -> Twin:
+    """Take the Q/DQ pairs out of a network; what they quantized keeps its name."""
+    return _Stripper(model).strip()
+
+
+class _Stripper:
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        self.stored = StoredValues(model)
+        self.makers = {name: node for node in model.graph.node for name in node.output}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+        self.instead: dict[str, str] = {}
+        self.gone: set[int] = set()
+        self.left: list[str] = []
+
+    def strip(self) -> Twin:
+        quantizers = tuple(self._pairs())
+        graph = self.model.graph
+        kept = [node for place, node in enumerate(graph.node) if place not in self.gone]
+        for node in kept:
+            for slot, name in enumerate(node.input):
+                node.input[slot] = self._resolve(name)
+        kept += [
+            helper.make_node("Identity", [self._resolve(item.name)], [item.name], name=f"{item.name}/float")
+            for item in graph.output
+            if item.name in self.instead
+        ]
+        nodes = [onnx.NodeProto() for _ in kept]
+        for copy, node in zip(nodes, kept, strict=True):
+            copy.CopyFrom(node)
+        del graph.node[:]
+        graph.node.extend(nodes)
+        del graph.value_info[:]
+        return Twin(self.model, quantizers, tuple(self.left))
+
+    def _resolve(self, name: str) -> str:
+        while name in self.instead:
+            name = self.instead[name]
+        return name
+
+    def _pairs(self) -> Iterator[Quantizer]:
+        for place, node in enumerate(self.model.graph.node):
+            if node.op_type not in DEQUANTIZE:
+                continue
+            source = self.makers.get(node.input[0])
+            stored = node.input[0] in self.stored.constants and (source is None or source.op_type not in QUANTIZE)
+            if stored:
+                found = self._of_integers(node)
+            elif source is not None and source.op_type in QUANTIZE:
+                found = self._of_pair(source, node)
+            else:
+                found = None
+            if found is None:
+                self.left.append(node.name or node.output[0])
+                continue
+            self.gone.add(place)
+            self.gone.update(self._dead(source) if source is not None and not stored else ())
+            yield found
+
+    def _dead(self, source: onnx.NodeProto) -> Iterator[int]:
+        """The QuantizeLinear goes with its pair; other readers of its integers would keep it."""
+        others = [node for node in self.readers.get(source.output[0], ()) if node.op_type not in DEQUANTIZE]
+        if not others:
+            yield next(
+                place for place, node in enumerate(self.model.graph.node) if node.output[:1] == source.output[:1]
+            )
+
+    def _of_pair(self, quantize: onnx.NodeProto, node: onnx.NodeProto) -> Quantizer | None:
+        said = self._scale(node, None)
+        if said is None:
+            return None
+        self.instead[node.output[0]] = quantize.input[0]
+        constant = quantize.input[0] in self.stored.constants
+        value = self.stored.value(quantize.input[0]) if constant else None
+        return self._made(quantize.input[0], quantize, node, said, value, exact=True)
+
+    def _of_integers(self, node: onnx.NodeProto) -> Quantizer | None:
+        value = self.stored.value(node.input[0])
+        said = None if value is None else self._scale(node, value.dtype)
+        if value is None or said is None:
+            return None
+        scale, zero, _, _, axis = said
+        shape = [1] * value.ndim
+        if scale.size > 1:
+            shape[axis % value.ndim] = scale.size
+        ready = (value.astype(np.float64) - zero.reshape(shape if zero.size > 1 else [1] * value.ndim)) * scale.reshape(
+            shape if scale.size > 1 else [1] * value.ndim
+        )
+        name = f"{self.stored.root(node.input[0])}/dequantized"
+        self.instead[node.output[0]] = name
+        self.model.graph.initializer.append(numpy_helper.from_array(ready.astype(np.float32), name))
+        return self._made(name, node, node, said, ready.astype(np.float32), exact=False)
+
+    def _made(
+        self,
+        tensor: str,
+        first: onnx.NodeProto,
+        node: onnx.NodeProto,
+        said: tuple[NDArray[np.float64], NDArray[np.float64], int, int, int],
+        constant: NDArray[Any] | None,
+        *,
+        exact: bool,
+    ) -> Quantizer:
+        scale, zero, low, high, axis = said
+        reading = self.readers.get(node.output[0], ())
+        readers, kinds = tuple(item.name or item.output[0] for item in reading), tuple(item.op_type for item in reading)
+        label = first.name or f"{first.op_type}({first.output[0]})"
+        return Quantizer(
+            self._resolve(tensor), label, node.output[0], scale, zero, low, high, axis, constant, exact, readers, kinds
+        )
+
+    def _scale(
+        self, node: onnx.NodeProto, dtype: np.dtype[Any] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int, int, int] | None:
+        scale = self.stored.value(node.input[1])
+        zero = self.stored.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+        if scale is None or not scale.size or scale.dtype.kind != "f" or scale.ndim > 1:
+            return None
+        if zero is not None and (zero.dtype.kind not in "iu" or zero.size not in {1, scale.size}):
+            return None
+        kind = zero.dtype if zero is not None else dtype or self._default(node)
+        limits = np.iinfo(kind)
+        offsets = np.zeros(scale.shape)
+        if zero is not None:
+            offsets = offsets + zero.reshape(-1 if scale.ndim and zero.size > 1 else ()).astype(np.float64)
+        axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
+        return scale.astype(np.float64), offsets, int(limits.min), int(limits.max), int(axis)
+
+    @staticmethod
+    def _default(node: onnx.NodeProto) -> np.dtype[Any]:
+        return np.dtype(np.int8 if node.op_type.startswith("TRT_INT8") else np.uint8)
+
+
+def replaced_scale(model: onnx.ModelProto, output: str, scale: NDArray[np.float64], zero: int = 0) -> onnx.ModelProto:
+    """Copy a Q/DQ network with another scale and zero point at one pair.
+
+    Args:
+        model: the network.
+        output: what the pair's DequantizeLinear makes.
+        scale: the new scale or scales.
+        zero: the new zero point.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    makers = {name: node for node in copy.graph.node for name in node.output}
+    second = makers[output]
+    first = makers.get(second.input[0])
+    stored = StoredValues(model)
+    old = stored.value(second.input[1])
+    kind = np.float32 if old is None else old.dtype
+    old_zero = stored.value(second.input[2]) if len(second.input) > 2 and second.input[2] else None
+    names = [f"{output}/scale", f"{output}/zero"]
+    copy.graph.initializer.append(numpy_helper.from_array(scale.astype(kind), names[0]))
+    zeros = np.full(scale.shape, zero, np.uint8 if old_zero is None else old_zero.dtype)
+    copy.graph.initializer.append(numpy_helper.from_array(zeros, names[1]))
+    for node in (first, second):
+        if node is not None and node.op_type in QUANTIZE | DEQUANTIZE:
+            inputs = [node.input[0], names[0], names[1]]
+            del node.input[:]
+            node.input.extend(inputs)
+    return copy
+
+
+def without_pairs(model: onnx.ModelProto, instead: Mapping[str, NDArray[Any] | None]) -> onnx.ModelProto:
+    """Copy a Q/DQ network in which some pairs are passed by.
+
+    Args:
+        model: the network.
+        instead: output of the pair's DequantizeLinear to the constant that is read in its place; None to read what the
+            pair reads.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    makers = {name: node for node in copy.graph.node for name in node.output}
+    for output, constant in instead.items():
+        second = makers[output]
+        first = makers.get(second.input[0])
+        if constant is not None:
+            source = f"{output}/constant"
+            copy.graph.initializer.append(numpy_helper.from_array(constant.astype(np.float32), source))
+        elif first is not None and first.op_type in QUANTIZE:
+            source = first.input[0]
+        else:
+            continue
+        second.CopyFrom(helper.make_node("Identity", [source], [output], name=second.name))
+    return copy
