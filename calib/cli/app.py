@@ -26,6 +26,7 @@ EXIT_INTERRUPTED = 130
 VERBS: tuple[tuple[str, str], ...] = (
     ("demo", "calib.cli.demo"),
     ("build", "calib.cli.build"),
+    ("qat", "calib.cli.qat"),
     ("evaluate", "calib.cli.evaluate"),
     ("verify", "calib.cli.verify"),
     ("sign", "calib.cli.sign"),

@@ -127,7 +127,7 @@ def _own_inputs(network: Network, dataset: Dataset) -> dict[str, Preprocess | fl
 
 
 def _load_factory(source: Source, dataset: Dataset, numerics: Numerics, provider: Provider) -> Loaded:
-    made = _call_factory(source.address)
+    made = call_factory(source.address)
     if isinstance(made, str | os.PathLike):
         made = load_model(made)
     if isinstance(made, onnx.ModelProto):
@@ -143,7 +143,13 @@ def _load_factory(source: Source, dataset: Dataset, numerics: Numerics, provider
     return Loaded(source, runner, bind_callable(dataset), (), {}, 1, None, digest)
 
 
-def _call_factory(address: str) -> Any:
+def call_factory(address: str) -> Any:
+    """Call a factory, ``package.module:function``, from the working directory or anything installed.
+
+    Raises:
+        UsageError: it cannot be found, or called without arguments.
+        MissingLibraryError: its module needs a package that is not installed.
+    """
     module_name, _, attribute = address.partition(":")
     factory = _find_factory(address, module_name, attribute)
     try:

@@ -31,7 +31,8 @@ from calib.jobs.build.artifacts import (
     write_variants,
 )
 from calib.jobs.build.choose import Choice, choose_images, describe_samplers
-from calib.jobs.build.collecting import bind_dataset, make_collector
+from calib.edges.feeds import bind_dataset
+from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.measuring import Measured, measure_variants
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint

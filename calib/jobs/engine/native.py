@@ -15,7 +15,7 @@ from calib.edges.files import sha256_file
 from calib.edges.manifest import load_dataset
 from calib.edges.tensorrt.calibration import InputSpec
 from calib.errors import ImageError, UsageError
-from calib.jobs.build.collecting import bind_dataset
+from calib.edges.feeds import bind_dataset
 from calib.jobs.build.request import describe_inputs
 from calib.jobs.engine.request import EngineRequest
 from calib.jobs.engine.source import EngineSource

@@ -1,0 +1,1 @@
+"""Networks as trainable PyTorch modules, quantization-aware training, and its files. Every module here needs PyTorch."""

@@ -1,0 +1,258 @@
+"""An ONNX network as a PyTorch module: the same nodes, its weights as parameters, fake quantization where a plan says.
+
+Running the graph itself, instead of a module written beside it, puts the fake quantization of training at exactly the
+places where the Q/DQ pairs of the export will stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import nn
+
+from calib.core.graph import Network, Use, analyse
+from calib.core.graph.stored import StoredValues
+from calib.core.plan import QuantizationPlan
+from calib.core.quantization import scale_from_amax, weight_amax
+from calib.core.trainable import trainable_constants
+from calib.edges.qat.fakequant import Quantizer, WeightQuantizer
+from calib.edges.qat.steps import MOVING, OMITTED, ON_HOST, Program, Step, compile_network
+from calib.errors import ModelError
+
+Tensor = Any
+
+
+class Named(nn.Module):
+    """Tensors or modules under any name; what PyTorch does not allow in one is replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys_by_name: dict[str, str] = {}
+
+    def key(self, name: str) -> str:
+        """Find or make the attribute that stands for a name."""
+        if name not in self.keys_by_name:
+            wanted = "t_" + re.sub(r"\W", "_", name)
+            key, count = wanted, 1
+            while key in self.keys_by_name.values():
+                key, count = f"{wanted}_{count}", count + 1
+            self.keys_by_name[name] = key
+        return self.keys_by_name[name]
+
+    def names(self) -> Iterator[str]:
+        """List the names."""
+        yield from self.keys_by_name
+
+    def __getitem__(self, name: str) -> Any:
+        """Find what goes by a name."""
+        return getattr(self, self.keys_by_name[name])
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is something of that name."""
+        return name in self.keys_by_name
+
+
+class OnnxModule(nn.Module):
+    """Runs an ONNX network in PyTorch.
+
+    Args:
+        model: a float network, external data loaded; not changed.
+        plan: where to fake-quantize, or None for the float network.
+        network: the model's analysis, where it is at hand.
+        outputs: tensors to answer with; default the network's outputs.
+        learn_scales: whether the activations' scales are parameters.
+        learn_weight_scales: whether the weights' scales are parameters; else they follow the weights.
+
+    Attributes:
+        weights: parameters by tensor name.
+        quantizers: fake quantization by the name of the tensor it reads (``NAME#N`` for further pairs of one tensor).
+        quantize: whether fake quantization is on.
+
+    Raises:
+        ModelError: an operator that cannot be run here.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        plan: QuantizationPlan | None = None,
+        *,
+        network: Network | None = None,
+        outputs: Sequence[str] | None = None,
+        learn_scales: bool = False,
+        learn_weight_scales: bool = False,
+    ) -> None:
+        super().__init__()
+        network = analyse(model) if network is None else network
+        self.model, self.network, self.plan = model, network, plan
+        self.quantize = plan is not None
+        self.input_names = tuple(item.name for item in network.inputs)
+        self.output_names = tuple(outputs or (item.name for item in network.outputs))
+        stored = StoredValues(model)
+        self._trained = trainable_constants(network, stored)
+        self.weights, self.constants, self.quantizers = Named(), Named(), Named()
+        for name in self._trained:
+            start = torch.from_numpy(np.array(stored.value(name), np.float32))
+            self.weights.register_parameter(self.weights.key(name), nn.Parameter(start))
+        self._program = compile_network(model, network, self._trained, self.output_names)
+        self._hold_constants(self._program)
+        self._redirect: dict[Use, str] = {}
+        if plan is not None:
+            self._add_quantizers(plan, stored, learn_scales, learn_weight_scales)
+        self._freeze_unused()
+
+    def _hold_constants(self, program: Program) -> None:
+        for name, value in program.device.items():
+            self.constants.register_buffer(self.constants.key(name), value, persistent=False)
+
+    def _add_quantizers(
+        self, plan: QuantizationPlan, stored: StoredValues, learn_scales: bool, learn_weight_scales: bool
+    ) -> None:
+        for pair in plan.activations:
+            scale = scale_from_amax(pair.amax, pair.elem_type)
+            self._add(pair.tensor, Quantizer(scale, None, learnt=learn_scales), pair.uses)
+        for weight in plan.weights:
+            value = stored.value(weight.tensor) if learn_weight_scales else None
+            if value is None:
+                self._add(weight.tensor, WeightQuantizer(np.ones(()), weight.axis, learnt=False), weight.uses)
+            else:
+                scale = scale_from_amax(weight_amax(value, weight.axis))
+                self._add(weight.tensor, Quantizer(scale, weight.axis, learnt=True), weight.uses)
+
+    def _add(self, tensor: str, quantizer: Quantizer, uses: Sequence[Use]) -> None:
+        name, count = tensor, 1
+        while name in self.quantizers:
+            name, count = f"{tensor}#{count}", count + 1
+        self.quantizers.add_module(self.quantizers.key(name), quantizer)
+        self._redirect.update(dict.fromkeys(uses, name))
+
+    def _freeze_unused(self) -> None:
+        """Ask for no gradient of parameters that the outputs do not depend on: distributed training waits for all."""
+        read = {name for step in self._program.steps for name in step.call.node.inputs}
+        used = {self._redirect.get(use, "") for use in self._redirect if use.node in self._ran()}
+        for name in self.weights.names():
+            if name not in read:
+                self.weights[name].requires_grad_(False)
+        for name in self.quantizers.names():
+            if name not in used:
+                self.quantizers[name].requires_grad_(False)
+
+    def _ran(self) -> set[int]:
+        return {step.call.node.index for step in self._program.steps}
+
+    def run(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """Compute the outputs by name.
+
+        Args:
+            inputs: in the order of the network's inputs.
+
+        Raises:
+            ModelError: the number of inputs is another, or a node cannot run on them.
+        """
+        if len(inputs) != len(self.input_names):
+            raise ModelError(
+                "inputs", expected=f"{len(self.input_names)} tensors ({', '.join(self.input_names)})",
+                got=str(len(inputs)), remedy="pass one tensor for each input of the network",
+            )  # fmt: skip
+        values: dict[str, Tensor] = dict(zip(self.input_names, inputs, strict=True))
+        quantized: dict[str, Tensor] = {}
+        for step in self._program.steps:
+            operands = [self._operand(step, slot, values, quantized) for slot in range(len(step.sources))]
+            made = _run_step(step, operands)
+            answers = made if isinstance(made, tuple) else (made,)
+            values.update((name, value) for name, value in zip(step.call.node.outputs, answers, strict=False) if name)
+            for name in step.frees:
+                values.pop(name, None)
+                quantized.pop(name, None)
+        return {name: self._value(name, values) for name in self.output_names}
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Compute the outputs: one tensor, or a tuple of them."""
+        found = tuple(self.run(*inputs).values())
+        return found[0] if len(found) == 1 else found
+
+    def _operand(self, step: Step, slot: int, values: dict[str, Tensor], quantized: dict[str, Tensor]) -> Tensor | None:
+        source, node = step.sources[slot], step.call.node
+        if source == OMITTED:
+            return None
+        name = node.inputs[slot]
+        pair = self._redirect.get(Use(node.index, slot)) if self.quantize else None
+        if pair is not None:
+            if pair not in quantized:
+                quantized[pair] = self.quantizers[pair](self._value(name, values))
+            return quantized[pair]
+        if source == MOVING:
+            return self._value(name, values)
+        return self._program.host[name] if source == ON_HOST else self.constants[name]
+
+    def _value(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
+        if name in values:
+            return values[name]
+        return self.weights[name] if name in self.weights else self.constants[name]
+
+    def trained_values(self) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+        """Read the parameters, by tensor name."""
+        return {name: self.weights[name].detach().float().cpu().numpy() for name in self.weights.names()}
+
+    def scales(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+        """Read the scales of every quantizer that holds its own, by its name; float64, exact in float32."""
+        held = {name: self.quantizers[name] for name in self.quantizers.names()}
+        return {
+            name: item.scale.detach().float().cpu().numpy().astype(np.float64)
+            for name, item in held.items()
+            if not isinstance(item, WeightQuantizer)
+        }
+
+    def float_model(self) -> onnx.ModelProto:
+        """Copy the network with the parameters of now as its weights."""
+        return with_values(self.model, self.trained_values())
+
+
+def _run_step(step: Step, operands: list[Tensor | None]) -> Any:
+    try:
+        return step.run(step.call, *operands)
+    except ModelError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            raise
+        node = step.call.node
+        shapes = ", ".join("none" if item is None else "x".join(map(str, item.shape)) for item in operands)
+        raise ModelError(
+            f"node {node.label} ({node.op_type})",
+            expected="to run on inputs of shape " + shapes,
+            got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            remedy="check the size of the input (some networks need one that is divisible by 32)",
+        ) from error
+
+
+def with_values(model: onnx.ModelProto, values: Mapping[str, np.ndarray[Any, Any]]) -> onnx.ModelProto:
+    """Copy a model with other values of stored tensors.
+
+    Args:
+        model: not changed.
+        values: by name of an initialiser or of a Constant node's output.
+    """
+    answer = onnx.ModelProto()
+    answer.CopyFrom(model)
+    for tensor in answer.graph.initializer:
+        if tensor.name in values:
+            _store(tensor, values[tensor.name])
+    for node in answer.graph.node:
+        if node.op_type == "Constant" and node.output[0] in values:
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    _store(attribute.t, values[node.output[0]])
+    return answer
+
+
+def _store(tensor: onnx.TensorProto, value: np.ndarray[Any, Any]) -> None:
+    name, doc = tensor.name, tensor.doc_string
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value, np.float32).reshape(tuple(tensor.dims)), name))
+    tensor.doc_string = doc
