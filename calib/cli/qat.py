@@ -148,7 +148,6 @@ def command(
     """
     del verbose
     from calib.edges.progress import choose_progress
-    from calib.jobs.build.request import parse_choice
     from calib.jobs.qat import QatRequest, run_qat
 
     request = QatRequest(
@@ -166,7 +165,7 @@ def command(
         batch_size=batch_size,
         lr=lr,
         scale_lr=scale_lr,
-        optimizer=parse_choice("--optimizer", optimizer, ("adamw", "sgd")),
+        optimizer=optimizer,
         weight_decay=weight_decay,
         clip=clip,
         ema=ema,
@@ -176,11 +175,11 @@ def command(
         learn_weight_scales=learn_weight_scales,
         control=control,
         augment=augment,
-        keep=None if keep is None else parse_choice("--keep", keep, ("best", "last")),
+        keep=keep,
         patience=patience,
-        precision=None if precision is None else parse_choice("--precision", precision, ("fp32", "fp16", "bf16")),
+        precision=precision,
         output_name=output_name,
-        exporter=parse_choice("--exporter", exporter, ("torchscript", "dynamo")),
+        exporter=exporter,
         opset=opset,
         dynamic_size=dynamic_size,
         fixed_batch=fixed_batch,
@@ -188,9 +187,9 @@ def command(
         root=root,
         preprocess=preprocess,
         workers=workers,
-        device=parse_choice("--device", device, ("cpu", "cuda")),
+        device=device,
         trt_version=trt_version,
-        target=parse_choice("--target", target, ("trt10", "trt11", "ort")),
+        target=target,
     )
     result = run_qat(request, choose_progress(quiet=quiet))
     emit(_document(result), as_json=as_json, text=_text(result))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from calib.core.plan import Target
+from calib.core.plan import TARGETS, Target
 from calib.core.trtcache import render
 from calib.errors import UsageError
 from calib.types.data import Dataset
@@ -15,6 +15,11 @@ from calib.types.data import Dataset
 DEFAULT_EPOCHS = 10
 RESUMABLE = frozenset({"output", "workers", "root", "checkpoint_seconds"})
 """What may change between the runs of one training: it does not change the result."""
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "optimizer": ("adamw", "sgd"), "keep": ("best", "last"), "precision": ("fp32", "fp16", "bf16"),
+    "exporter": ("torchscript", "dynamo"), "device": ("cpu", "cuda"), "target": TARGETS,
+}  # fmt: skip
+"""The words that a field may hold."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +117,26 @@ def check_request(request: QatRequest) -> None:
     """Refuse what could only fail after hours of work.
 
     Raises:
-        UsageError: a number out of its bounds, or a cache that no TensorRT would read.
+        UsageError: a word or number out of its bounds, or a cache that no TensorRT would read.
     """
     render((), request.trt_version, request.cache_algorithm)
+    for flag, choices in CHOICES.items():
+        value = getattr(request, flag)
+        if value is not None and value not in choices:
+            raise UsageError(
+                f"--{flag}", expected=f"one of {', '.join(choices)}", got=repr(value), remedy="pick one of these"
+            )
+    _check_numbers(request)
+    if request.val_split is not None and request.val_split == request.split:
+        raise UsageError(
+            f"--val-split {request.val_split}",
+            expected="another split than the one trained on",
+            got=f"--split {request.split}",
+            remedy="leave --val-split out to hold a part of the training split out",
+        )
+
+
+def _check_numbers(request: QatRequest) -> None:
     bounds: Mapping[str, tuple[float | None, float, float]] = {
         "--epochs": (request.epochs, 1, 1e6),
         "--steps": (request.steps, 1, 1e9),
@@ -135,13 +157,6 @@ def check_request(request: QatRequest) -> None:
             raise UsageError(
                 flag, expected=f"{low:g} to {high:g}", got=f"{value:g}", remedy="give a number in these bounds"
             )
-    if request.val_split is not None and request.val_split == request.split:
-        raise UsageError(
-            f"--val-split {request.val_split}",
-            expected="another split than the one trained on",
-            got=f"--split {request.split}",
-            remedy="leave --val-split out to hold a part of the training split out",
-        )
 
 
 def fingerprint(
