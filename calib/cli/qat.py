@@ -42,8 +42,8 @@ def command(
         typer.Option("--init", help="Build folder or file of ranges to start from.", rich_help_panel=START),
     ] = None,
     calibrator: Annotated[
-        str | None, typer.Option("--calibrator", help="Whose ranges of --init; default the release's.",
-                                 rich_help_panel=START)
+        str | None,
+        typer.Option("--calibrator", help="Whose ranges of --init; default the release's.", rich_help_panel=START),
     ] = None,
     epochs: Annotated[
         int, typer.Option("--epochs", min=1, help="Passes over the images.", rich_help_panel=LENGTH)
@@ -53,20 +53,17 @@ def command(
     ] = None,
     max_minutes: Annotated[
         float | None,
-        typer.Option("--max-minutes", help="Time for the quantized network, instead of epochs.",
-                     rich_help_panel=LENGTH),
+        typer.Option(
+            "--max-minutes", help="Time for the quantized network, instead of epochs.", rich_help_panel=LENGTH
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images a step and process.")] = 8,
     lr: Annotated[float, typer.Option("--lr", help="Learning rate of the weights.", rich_help_panel=TRAINING)] = 5e-5,
     scale_lr: Annotated[
         float, typer.Option("--scale-lr", help="Learning rate of the scales' logarithms.", rich_help_panel=TRAINING)
     ] = 1e-3,
-    optimizer: Annotated[
-        str, typer.Option("--optimizer", help="adamw or sgd.", rich_help_panel=TRAINING)
-    ] = "adamw",
-    weight_decay: Annotated[
-        float, typer.Option("--weight-decay", help="Of weights.", rich_help_panel=TRAINING)
-    ] = 1e-4,
+    optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or sgd.", rich_help_panel=TRAINING)] = "adamw",
+    weight_decay: Annotated[float, typer.Option("--weight-decay", help="Of weights.", rich_help_panel=TRAINING)] = 1e-4,
     clip: Annotated[
         float, typer.Option("--clip", help="Largest norm of the gradient; 0: no limit.", rich_help_panel=TRAINING)
     ] = 1.0,
@@ -74,23 +71,29 @@ def command(
         float, typer.Option("--ema", help="Decay of the weights' moving average; 0: none.", rich_help_panel=TRAINING)
     ] = 0.998,
     distill: Annotated[
-        bool, typer.Option("--distill/--no-distill", help="Learn from the float network's answers, too.",
-                           rich_help_panel=TRAINING)
+        bool,
+        typer.Option(
+            "--distill/--no-distill", help="Learn from the float network's answers, too.", rich_help_panel=TRAINING
+        ),
     ] = False,
     distill_weight: Annotated[
-        float, typer.Option("--distill-weight", help="Share of the distillation in the loss, 0..1.",
-                            rich_help_panel=TRAINING)
+        float,
+        typer.Option("--distill-weight", help="Share of the distillation in the loss, 0..1.", rich_help_panel=TRAINING),
     ] = 0.5,
     temperature: Annotated[
         float, typer.Option("--temperature", help="Of the distillation.", rich_help_panel=TRAINING)
     ] = 2.0,
     learn_scales: Annotated[
-        bool, typer.Option("--learn-scales/--fixed-scales", help="Learn the activations' scales.",
-                           rich_help_panel=TRAINING)
+        bool,
+        typer.Option("--learn-scales/--fixed-scales", help="Learn the activations' scales.", rich_help_panel=TRAINING),
     ] = True,
     learn_weight_scales: Annotated[
-        bool, typer.Option("--learn-weight-scales", help="Learn the weights' scales, else they follow the weights.",
-                           rich_help_panel=TRAINING)
+        bool,
+        typer.Option(
+            "--learn-weight-scales",
+            help="Learn the weights' scales, else they follow the weights.",
+            rich_help_panel=TRAINING,
+        ),
     ] = False,
     control: Annotated[
         bool, typer.Option("--control/--no-control", help="Fine-tune the float network alike, to compare with.")
@@ -100,13 +103,18 @@ def command(
     ] = True,
     keep: Annotated[
         str | None,
-        typer.Option("--keep", help="best or last; default best with --val-split, else last.",
-                     rich_help_panel=TRAINING),
+        typer.Option(
+            "--keep", help="best or last; default best with --val-split, else last.", rich_help_panel=TRAINING
+        ),
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option("--patience", min=0, help="Validations without improvement before stopping; 0: never.",
-                     rich_help_panel=TRAINING),
+        typer.Option(
+            "--patience",
+            min=0,
+            help="Validations without improvement before stopping; 0: never.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
     precision: Annotated[
         str | None,
@@ -189,7 +197,7 @@ def command(
         workers=workers,
         device=device,
         trt_version=trt_version,
-        target=target,
+        target=target,  # type: ignore[arg-type]  # the job checks it
     )
     result = run_qat(request, choose_progress(quiet=quiet))
     emit(_document(result), as_json=as_json, text=_text(result))

@@ -1,1 +1,1 @@
-"""Networks as trainable PyTorch modules, quantization-aware training, and its files. Every module here needs PyTorch."""
+"""Networks as trainable PyTorch modules, and their quantization-aware training. Every module here needs PyTorch."""

@@ -1,4 +1,4 @@
-"""Checkpoints: tensors and JSON in one NumPy archive. Nothing in them can run, and a reader sees the old one or the new.
+"""Checkpoints: tensors and JSON in one NumPy archive. Nothing in them can run; a reader sees the old one or the new.
 
 ``numpy.load`` reads them with pickling forbidden; so does this module.
 """

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import onnx
 import torch
@@ -20,8 +20,6 @@ from calib.edges.models import load_model
 from calib.errors import MissingLibraryError, ModelError
 
 Tensor = Any
-Exporter = Literal["torchscript", "dynamo"]
-EXPORTERS: tuple[Exporter, ...] = ("torchscript", "dynamo")
 OPSETS = (13, 20)
 
 
@@ -38,7 +36,7 @@ class ExportOptions:
         outputs: names of the outputs; empty for ``output``, ``output1``, …
     """
 
-    exporter: Exporter = "torchscript"
+    exporter: str = "torchscript"
     opset: int = 17
     dynamic_batch: bool = True
     dynamic_size: bool = False
@@ -117,7 +115,7 @@ def _by_torchscript(
 def _by_dynamo(
     module: nn.Module, example: tuple[Tensor, ...], inputs: list[str], outputs: list[str], options: ExportOptions
 ) -> onnx.ModelProto:
-    axes = {axis: torch.export.Dim.DYNAMIC for axis in _axes(options)}
+    axes = dict.fromkeys(_axes(options), torch.export.Dim.DYNAMIC)
     shapes = tuple({axis: dim for axis, dim in axes.items() if axis < item.ndim} for item in example)
     program = torch.onnx.export(
         module,

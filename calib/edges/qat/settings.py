@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
-
-Optimizer = Literal["adamw", "sgd"]
-Precision = Literal["fp32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class TrainSettings:
         warmup: share of the schedule over which the rate rises from 0.
         final: share of the highest rate that is left at the end.
         clip: largest norm of the gradient of all parameters; 0 for no limit.
-        precision: what convolutions compute in; fake quantization is always float32.
+        precision: what convolutions compute in, ``fp32``, ``fp16`` or ``bf16``; fake quantization is always float32.
         ema: decay of the moving average of the parameters that is validated and kept; 0 for none.
         distill: weight of the distillation loss, 0..1; the rest is that of cross-entropy.
         temperature: of the distillation.
@@ -42,12 +38,12 @@ class TrainSettings:
     batch_size: int = 8
     lr: float = 5e-5
     scale_lr: float = 1e-3
-    optimizer: Optimizer = "adamw"
+    optimizer: str = "adamw"
     weight_decay: float = 1e-4
     warmup: float = 0.05
     final: float = 0.01
     clip: float = 1.0
-    precision: Precision = "fp32"
+    precision: str = "fp32"
     ema: float = 0.998
     distill: float = 0.5
     temperature: float = 2.0
@@ -55,7 +51,7 @@ class TrainSettings:
     augment: bool = True
     validate_every: int = 100
     patience: int = 0
-    keep: Literal["best", "last"] = "last"
+    keep: str = "last"
     checkpoint_seconds: float = 60.0
 
 

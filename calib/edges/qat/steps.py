@@ -179,15 +179,17 @@ class _Constants:
         """
         if name not in self._values:
             stored = self._initializers.get(name)
-            found = None if stored is not None else self._reader.value(name)
-            if stored is None and found is None:
+            found = self._reader.value(name) if stored is None else None
+            if stored is None and found is not None:
+                stored = numpy_helper.from_array(found)
+            if stored is None:
                 raise ModelError(
                     f"tensor {name!r}",
                     expected="a constant whose value can be computed",
                     got="none",
                     remedy="fold the network's constants first, for example with onnxsim",
                 )
-            self._values[name] = as_tensor(stored if stored is not None else numpy_helper.from_array(found))
+            self._values[name] = as_tensor(stored)
         return self._values[name]
 
 

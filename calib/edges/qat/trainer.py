@@ -31,7 +31,8 @@ from calib.edges.qat.settings import TrainSettings, average_decay, schedule
 from calib.edges.qat.task import Batch, Task, mean_iou
 from calib.edges.qat.world import World
 from calib.errors import StatisticsError
-from calib.types.progress import Progress, Task as Shown
+from calib.types.progress import Progress
+from calib.types.progress import Task as Shown
 
 Tensor = Any
 PARTS = 1000
@@ -347,9 +348,7 @@ class Trainer:
             progress.note(f"{self._label}: going on at step {self.state.step}")
 
 
-def measure(
-    network: OnnxModule, material: Material, settings: TrainSettings, world: World, workers: int
-) -> float:
+def measure(network: OnnxModule, material: Material, settings: TrainSettings, world: World, workers: int) -> float:
     """Mean IoU on the validation images, 0..1, shared among the processes."""
     valid, task = material.valid, material.task
     places = list(range(world.rank, len(valid.keys), world.size))

@@ -13,7 +13,7 @@ from calib.core.gate.provenance import SCHEMA
 from calib.core.graph import Network, analyse
 from calib.core.plugins import parse_spec
 from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
-from calib.edges.feeds import FeedReader
+from calib.edges.feeds import FeedReader, bind_dataset
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset
 from calib.edges.models import load_model
@@ -31,7 +31,6 @@ from calib.jobs.build.artifacts import (
     write_variants,
 )
 from calib.jobs.build.choose import Choice, choose_images, describe_samplers
-from calib.edges.feeds import bind_dataset
 from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.measuring import Measured, measure_variants
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups

@@ -1,11 +1,11 @@
-"""What a quantization-aware training was asked to do, and the fingerprint that tells whether a checkpoint answers it."""
+"""What a training was asked to do, and the fingerprint that tells whether a checkpoint answers it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from calib.core.plan import TARGETS, Target
 from calib.core.trtcache import render
@@ -84,7 +84,7 @@ class QatRequest:
     batch_size: int = 8
     lr: float = 5e-5
     scale_lr: float = 1e-3
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: str = "adamw"
     weight_decay: float = 1e-4
     clip: float = 1.0
     ema: float = 0.998
@@ -94,11 +94,11 @@ class QatRequest:
     learn_weight_scales: bool = False
     control: bool = True
     augment: bool = True
-    keep: Literal["best", "last"] | None = None
+    keep: str | None = None
     patience: int | None = None
-    precision: Literal["fp32", "fp16", "bf16"] | None = None
+    precision: str | None = None
     output_name: str | None = None
-    exporter: Literal["torchscript", "dynamo"] = "torchscript"
+    exporter: str = "torchscript"
     opset: int = 17
     dynamic_size: bool = False
     fixed_batch: bool = False
@@ -106,7 +106,7 @@ class QatRequest:
     root: str | None = None
     preprocess: str | None = None
     workers: int | None = None
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: str = "cpu"
     checkpoint_seconds: float = 60.0
     trt_version: str = "10.14.1"
     cache_algorithm: str = "EntropyCalibration2"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from calib.core.gate.consistency import extremes_not_reached, extremes_outside
+from calib.edges.feeds import bind_dataset
 from calib.edges.files import sha256_file
 from calib.edges.manifest import load_dataset
 from calib.jobs.build.artifacts import Calibrated
-from calib.edges.feeds import bind_dataset
 from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.request import describe_inputs
 from calib.jobs.verify.request import VerifyRequest

@@ -125,8 +125,10 @@ def _along_classes(call: Call, x: Tensor, function: Callable[[Tensor, int], Tens
     axis = int(call.get("axis", -1 if call.opset >= 13 else 1))
     if call.opset >= 13:
         return function(x, axis)
-    return function(x.flatten(axis % x.ndim), -1).reshape(x.shape) if axis % x.ndim else (
-        function(x.reshape(1, -1), -1).reshape(x.shape)
+    return (
+        function(x.flatten(axis % x.ndim), -1).reshape(x.shape)
+        if axis % x.ndim
+        else (function(x.reshape(1, -1), -1).reshape(x.shape))
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -48,11 +49,19 @@ def _per_axis(x: Tensor, indices: Tensor, first: int) -> tuple[Tensor, ...]:
 
 
 def _scatter_nd(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """Write at positions; with a reduction, through positions in the flattened leading axes."""
     x, indices, updates = same_float(x, indices, updates)
-    mode = call.get("reduction", "none")
-    if mode not in ("none", "add"):
-        raise call.refuse("reduction none or add", repr(mode))
-    return x.index_put(_per_axis(x, indices, 0), updates, accumulate=mode == "add")
+    mode, places = call.get("reduction", "none"), _per_axis(x, indices, 0)
+    if mode in ("none", "add"):
+        return x.index_put(places, updates, accumulate=mode == "add")
+    depth = len(places)
+    rows = torch.zeros_like(places[0])
+    for axis, place in enumerate(places):
+        rows = rows * x.shape[axis] + place
+    flat = x.reshape(math.prod(x.shape[:depth]), -1)
+    target = rows.reshape(-1, 1).expand(-1, flat.shape[1])
+    written = flat.scatter_reduce(0, target, updates.reshape(target.shape), REDUCTIONS[mode])
+    return written.reshape(x.shape)
 
 
 def _scatter_elements(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
@@ -66,7 +75,8 @@ def _scatter_elements(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -
 
 def _one_hot(call: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     axis, count = int(call.get("axis", -1)), int(depth.reshape(()).item())
-    hot = F.one_hot(_positions(indices, count), count).bool().movedim(-1, axis)
+    places = _positions(indices, count).unsqueeze(-1)
+    hot = (places == torch.arange(count, device=indices.device)).movedim(-1, axis)
     hot, off, on = aligned(hot, values[0], values[1])
     return torch.where(hot, on, off)
 
@@ -74,7 +84,7 @@ def _one_hot(call: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
 def _top_k(call: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, Tensor]:
     count = int(call.get("k", 1)) if k is None else int(k.reshape(()).item())
     axis = int(call.get("axis", -1))
-    found = torch.sort(x, axis, descending=bool(call.get("largest", 1)), stable=True)
+    found = torch.sort(x, dim=axis, descending=bool(call.get("largest", 1)), stable=True)
     return found.values.narrow(axis, 0, count), found.indices.narrow(axis, 0, count)
 
 

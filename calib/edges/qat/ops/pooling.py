@@ -82,10 +82,12 @@ def _max_pool(call: Call, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
 
 def _with_positions(call: Call, x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     """Pool and say where the largest values lay, counted over the whole tensor as ONNX does."""
-    if not window.plain or call.get("storage_order", 0):
-        raise call.refuse("symmetric padding and row-major order where positions are asked for", "something else")
+    if not window.plain:
+        raise call.refuse("symmetric padding where the positions of the largest values are asked for", "another")
     pool = MAX_POOLS[len(window.kernel)]
     values, inside = pool(x, window.kernel, window.strides, window.before, window.dilations, return_indices=True)
+    if call.get("storage_order", 0) and x.ndim == 4:  # columns first
+        inside = inside % x.shape[3] * x.shape[2] + inside // x.shape[3]
     return values, inside + _plane_starts(x)
 
 

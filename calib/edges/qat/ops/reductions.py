@@ -13,12 +13,9 @@ from calib.edges.qat.ops.call import Call, Operator, Tensor, axes_of
 def _reduce(function: Callable[[Tensor, list[int], bool], Tensor]) -> Operator:
     def apply(call: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
         chosen = axes_of(call, axes)
-        if not chosen:
-            if chosen is not None and call.get("noop_with_empty_axes", 0):
-                return x
-            if chosen is None and call.get("noop_with_empty_axes", 0) and axes is None:
-                return x
-            chosen = list(range(x.ndim))
+        if not chosen and call.get("noop_with_empty_axes", 0):
+            return x
+        chosen = chosen or list(range(x.ndim))
         return function(x, chosen, bool(call.get("keepdims", 1))) if chosen else x
 
     return apply
@@ -59,12 +56,17 @@ def _instance_norm(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor
     return F.instance_norm(x, weight=scale, bias=bias, eps=float(call.get("epsilon", 1e-5)))
 
 
-def _layer_norm(call: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    if len([name for name in call.node.outputs if name]) > 1:
-        raise call.refuse("a layer normalisation with one output", "one that gives mean and deviation too")
-    shape = x.shape[int(call.get("axis", -1)) :]
-    normal = F.layer_norm(x, shape, eps=float(call.get("epsilon", 1e-5)))
-    return normal * scale if bias is None else normal * scale + bias
+def _layer_norm(call: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+    """Normalise from an axis on; the mean and the inverse deviation are further outputs where they are asked for."""
+    axis, epsilon = int(call.get("axis", -1)) % x.ndim, float(call.get("epsilon", 1e-5))
+    normal = F.layer_norm(x, x.shape[axis:], eps=epsilon)
+    answer = normal * scale if bias is None else normal * scale + bias
+    if len(call.node.outputs) == 1:
+        return answer
+    axes = list(range(axis, x.ndim))
+    mean = torch.mean(x, axes, keepdim=True)
+    inverse = torch.rsqrt(torch.mean((x - mean) ** 2, axes, keepdim=True) + epsilon)
+    return answer, mean, inverse
 
 
 def _group_norm(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

@@ -40,7 +40,9 @@ def _plan(call: Call, x: Tensor, given: Sequence[Tensor | None]) -> dict[int, Sa
     if sizes is not None:
         sizes, scales = _aspect(call, lengths, sizes)
     elif scales is not None:
-        sizes = [math.floor(length * scale) for length, scale in zip(lengths, scales, strict=True)]
+        sizes = [
+            math.floor(np.float32(length) * np.float32(scale)) for length, scale in zip(lengths, scales, strict=True)
+        ]
     else:
         raise call.refuse("scales or sizes", "neither")
     mode, old = MODES[str(call.get("mode", "nearest"))], call.opset < 11
@@ -100,23 +102,24 @@ def _fast(x: Tensor, axes: Mapping[int, Sampling]) -> Tensor | None:
     """Let PyTorch interpolate pictures where its sampling is the one asked for."""
     if x.ndim != 4 or not set(axes) <= {2, 3} or not x.is_floating_point():
         return None
-    kinds = {(axis.mode, axis.transform) for axis in axes.values()}
     size = [axes[place].resized if place in axes else x.shape[place] for place in (2, 3)]
-    if len(kinds) != 1:
-        return None
-    mode, transform = kinds.pop()
-    if mode == "nearest":
-        return F.interpolate(x, size, mode="nearest") if all(map(_copies_evenly, axes.values())) else None
-    whole = all(abs(axis.length * axis.scale - axis.resized) < 1e-3 for axis in axes.values())
-    if mode == "cubic" or not whole:
-        return None
-    if transform == "align_corners":
-        return F.interpolate(x, size, mode="bilinear", align_corners=True)
-    if transform in ("half_pixel", "half_pixel_symmetric") or (
-        transform == "pytorch_half_pixel" and min(axis.resized for axis in axes.values()) > 1
-    ):
+    if all(axis.mode == "nearest" and _copies_evenly(axis) for axis in axes.values()):
+        return F.interpolate(x, size, mode="nearest")
+    if all(map(_is_half_pixel, axes.values())):
         return F.interpolate(x, size, mode="bilinear", align_corners=False)
+    if all(_is_linear(axis) and axis.transform == "align_corners" for axis in axes.values()):
+        return F.interpolate(x, size, mode="bilinear", align_corners=True)
     return None
+
+
+def _is_linear(axis: Sampling) -> bool:
+    """Whether an axis is interpolated linearly over its whole length."""
+    return axis.mode == "linear" and abs(axis.length * axis.scale - axis.resized) < 1e-3
+
+
+def _is_half_pixel(axis: Sampling) -> bool:
+    longer = axis.transform == "pytorch_half_pixel" and axis.resized > 1
+    return _is_linear(axis) and (longer or axis.transform in ("half_pixel", "half_pixel_symmetric"))
 
 
 def _copies_evenly(axis: Sampling) -> bool:

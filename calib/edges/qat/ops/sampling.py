@@ -51,38 +51,41 @@ class Sampling:
 def coordinates(axis: Sampling) -> NDArray[np.float32]:
     """Place each resized element in the original, float32 ``[resized]``."""
     x = np.arange(axis.resized, dtype=np.float32)
-    scale, length, resized = np.float32(axis.scale), np.float32(axis.length), np.float32(axis.resized)
-    one, half = np.float32(1), np.float32(0.5)
-    transform = axis.transform
-    if transform == "align_corners":
-        return x * ((length - one) / (resized - one)) if axis.resized > 1 else np.zeros_like(x)
-    if transform == "asymmetric":
-        return x / scale
-    if transform == "tf_half_pixel_for_nn":
-        return (x + half) / scale
-    if transform == "tf_crop_and_resize":
-        start, end = np.float32(axis.start), np.float32(axis.end)
-        if axis.resized > 1:
-            return start * (length - one) + x * (end - start) * (length - one) / (resized - one)
-        return np.full_like(x, half * (start + end) * (length - one))
-    if transform == "pytorch_half_pixel" and axis.resized <= 1:
+    if axis.transform in ("align_corners", "tf_crop_and_resize"):
+        return _between_corners(axis, x)
+    if axis.transform == "pytorch_half_pixel" and axis.resized <= 1:
         return np.zeros_like(x)
+    scale, half = np.float32(axis.scale), np.float32(0.5)
+    if axis.transform == "asymmetric":
+        return x / scale
+    if axis.transform == "tf_half_pixel_for_nn":
+        return (x + half) / scale
     centred: NDArray[np.float32] = (x + half) / scale - half
-    if transform == "half_pixel_symmetric":
-        centred = centred + length / np.float32(2) * (one - resized / (scale * length))
+    if axis.transform == "half_pixel_symmetric":
+        length, one = np.float32(axis.length), np.float32(1)
+        centred = centred + length / np.float32(2) * (one - np.float32(axis.resized) / (scale * length))
     return centred
+
+
+def _between_corners(axis: Sampling, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Spread the elements from the first to the last, or over a region given as shares of the length."""
+    last, crop = np.float32(axis.length) - np.float32(1), axis.transform == "tf_crop_and_resize"
+    start, end = (np.float32(axis.start), np.float32(axis.end)) if crop else (np.float32(0), np.float32(1))
+    if axis.resized > 1:
+        return start * last + x * ((end - start) * last / np.float32(axis.resized - 1))
+    return np.full_like(x, np.float32(0.5) * (start + end) * last if crop else 0)
 
 
 def nearest_places(axis: Sampling) -> NDArray[np.int64]:
     """Choose the element that each resized one is a copy of, int64 ``[resized]``."""
-    x = coordinates(axis)
+    x, half = coordinates(axis), np.float32(0.5)
     rounded = {
-        "round_prefer_floor": lambda: np.ceil(x - np.float32(0.5)),
-        "round_prefer_ceil": lambda: np.floor(x + np.float32(0.5)),
-        "floor": lambda: np.floor(x),
-        "ceil": lambda: np.ceil(x),
-    }[axis.nearest]()
-    return np.clip(rounded, 0, axis.length - 1).astype(np.int64)
+        "round_prefer_floor": np.ceil(x - half),
+        "round_prefer_ceil": np.floor(x + half),
+        "floor": np.floor(x),
+        "ceil": np.ceil(x),
+    }[axis.nearest]
+    return np.asarray(np.clip(rounded, 0, axis.length - 1), np.int64)
 
 
 @lru_cache(maxsize=256)
@@ -97,20 +100,25 @@ def weights(axis: Sampling) -> NDArray[np.float32]:
     values = _kernel(axis, x[:, None] - places)
     outside = (places < 0) | (places >= axis.length)
     if axis.exclude and axis.mode == "cubic":
-        values = np.where(outside, 0.0, values)
-        values /= values.sum(axis=1, keepdims=True)
+        values = _normalised(np.where(outside, 0.0, values))
     return _matrix(axis, np.clip(places, 0, axis.length - 1), values)
 
 
 def _wide_weights(axis: Sampling, x: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Stretch the kernel over what a resized element covers; what lies outside weighs nothing."""
+    """Stretch the kernel over what a resized element covers; what lies outside counts as the border, or not at all."""
     support = (1.0 if axis.mode == "linear" else 2.0) / axis.scale
     reach = int(np.ceil(support)) + 1
     places = np.floor(x).astype(np.int64)[:, None] + np.arange(-reach, reach + 1)
     values = _kernel(axis, (x[:, None] - places) * axis.scale)
-    values = np.where((places < 0) | (places >= axis.length), 0.0, values)
-    values /= values.sum(axis=1, keepdims=True)
-    return _matrix(axis, np.clip(places, 0, axis.length - 1), values)
+    if axis.exclude:
+        values = np.where((places < 0) | (places >= axis.length), 0.0, values)
+    return _matrix(axis, np.clip(places, 0, axis.length - 1), _normalised(values))
+
+
+def _normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Let weights sum to one; where nothing weighs anything they stay zero."""
+    totals = values.sum(axis=1, keepdims=True)
+    return values / np.where(totals == 0, 1.0, totals)
 
 
 def _kernel(axis: Sampling, distance: NDArray[np.float64]) -> NDArray[np.float64]:

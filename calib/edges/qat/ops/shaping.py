@@ -168,7 +168,8 @@ def _depth_to_space(call: Call, x: Tensor) -> Tensor:
 def _space_to_depth(call: Call, x: Tensor) -> Tensor:
     block = int(call.get("blocksize", 1))
     n, c, h, w = x.shape
-    parts = x.reshape(n, c, h // block, block, w // block, block).permute(0, 3, 5, 1, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if call.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    parts = x.reshape(n, c, h // block, block, w // block, block).permute(order)
     return parts.reshape(n, c * block**2, h // block, w // block)
 
 
