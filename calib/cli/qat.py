@@ -200,12 +200,15 @@ def command(
         target=target,  # type: ignore[arg-type]  # the job checks it
     )
     result = run_qat(request, choose_progress(quiet=quiet))
-    emit(_document(result), as_json=as_json, text=_text(result))
+    if result.document:  # empty in all processes but the first
+        emit(_document(result), as_json=as_json, text=_text(result))
 
 
 def _document(result: QatResult) -> dict[str, Any]:
-    return {"folder": str(result.folder), **result.document}
+    return {"folder": str(result.folder), "reused": result.reused, **result.document}
 
 
 def _text(result: QatResult) -> str:
-    return f"qat  {result.folder}"
+    lines = list(result.summary())
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in lines)

@@ -69,7 +69,7 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
 
     Args:
         module: on the CPU.
-        example: inputs to trace with; a batch of two where the batch stays open, for a batch of one becomes fixed.
+        example: inputs to trace with. Where the batch stays open, one image is doubled: exporters fix lengths of 1.
         options: how.
         place: the network, for messages.
 
@@ -79,12 +79,16 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
     """
     if options.exporter == "dynamo":
         _require_onnxscript()
+    if options.dynamic_batch and all(item.ndim and item.shape[0] == 1 for item in example):
+        example = [torch.cat([item, item]) for item in example]
     inputs = list(options.inputs) or ["input", *(f"input{n}" for n in range(1, len(example)))][: len(example)]
     flat = _Flat(module).eval()
     with _quiet(), torch.no_grad():
         try:
             count = len(tensors_of(flat(*example)))
-            outputs = list(options.outputs) or ["output", *(f"output{n}" for n in range(1, count))][:count]
+            first = options.outputs[0] if options.outputs else "output"
+            outputs = [*options.outputs, *(f"{first}{n}" for n in range(max(1, len(options.outputs)), count))][:count]
+            outputs = outputs if options.outputs else [first, *outputs][:count]
             write = _by_dynamo if options.exporter == "dynamo" else _by_torchscript
             model = write(flat, tuple(example), inputs, outputs, options)
         except Exception as error:

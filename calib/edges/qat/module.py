@@ -19,11 +19,13 @@ from torch import nn
 from calib.core.graph import Network, Use, analyse
 from calib.core.graph.stored import StoredValues
 from calib.core.plan import QuantizationPlan
-from calib.core.quantization import scale_from_amax, weight_amax
+from calib.core.plan import WeightQuantizer as WeightQuantizerPlan
+from calib.core.quantization import QUANT_MAX, scale_from_amax, weight_amax
 from calib.core.trainable import trainable_constants
 from calib.edges.qat.fakequant import Quantizer, WeightQuantizer
 from calib.edges.qat.steps import MOVING, OMITTED, ON_HOST, Program, Step, compile_network
 from calib.errors import ModelError
+from calib.types.rangetable import WeightRange
 
 Tensor = Any
 
@@ -71,7 +73,7 @@ class OnnxModule(nn.Module):
 
     Attributes:
         weights: parameters by tensor name.
-        quantizers: fake quantization by the name of the tensor it reads (``NAME#N`` for further pairs of one tensor).
+        quantizers: fake quantization, by :func:`quantizer_name`.
         quantize: whether fake quantization is on.
 
     Raises:
@@ -119,32 +121,28 @@ class OnnxModule(nn.Module):
             self._add(pair.tensor, Quantizer(scale, None, learnt=learn_scales), pair.uses)
         for weight in plan.weights:
             value = stored.value(weight.tensor) if learn_weight_scales else None
-            if value is None:
-                self._add(weight.tensor, WeightQuantizer(np.ones(()), weight.axis, learnt=False), weight.uses)
-            else:
-                scale = scale_from_amax(weight_amax(value, weight.axis))
-                self._add(weight.tensor, Quantizer(scale, weight.axis, learnt=True), weight.uses)
+            quantizer: Quantizer = WeightQuantizer(np.ones(()), weight.axis, learnt=False)
+            if value is not None:
+                quantizer = Quantizer(scale_from_amax(weight_amax(value, weight.axis)), weight.axis, learnt=True)
+            self._add(quantizer_name(weight), quantizer, weight.uses)
 
-    def _add(self, tensor: str, quantizer: Quantizer, uses: Sequence[Use]) -> None:
-        name, count = tensor, 1
-        while name in self.quantizers:
-            name, count = f"{tensor}#{count}", count + 1
-        self.quantizers.add_module(self.quantizers.key(name), quantizer)
+    def _add(self, name: str, quantizer: Quantizer, uses: Sequence[Use]) -> None:
+        """Add a quantizer; several pairs of one tensor share it, for they have one range."""
+        if name not in self.quantizers:
+            self.quantizers.add_module(self.quantizers.key(name), quantizer)
         self._redirect.update(dict.fromkeys(uses, name))
 
     def _freeze_unused(self) -> None:
         """Ask for no gradient of parameters that the outputs do not depend on: distributed training waits for all."""
         read = {name for step in self._program.steps for name in step.call.node.inputs}
-        used = {self._redirect.get(use, "") for use in self._redirect if use.node in self._ran()}
+        ran = {step.call.node.index for step in self._program.steps}
+        used = {name for use, name in self._redirect.items() if use.node in ran}
         for name in self.weights.names():
             if name not in read:
                 self.weights[name].requires_grad_(False)
         for name in self.quantizers.names():
             if name not in used:
                 self.quantizers[name].requires_grad_(False)
-
-    def _ran(self) -> set[int]:
-        return {step.call.node.index for step in self._program.steps}
 
     def run(self, *inputs: Tensor) -> dict[str, Tensor]:
         """Compute the outputs by name.
@@ -200,18 +198,33 @@ class OnnxModule(nn.Module):
         """Read the parameters, by tensor name."""
         return {name: self.weights[name].detach().float().cpu().numpy() for name in self.weights.names()}
 
-    def scales(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-        """Read the scales of every quantizer that holds its own, by its name; float64, exact in float32."""
-        held = {name: self.quantizers[name] for name in self.quantizers.names()}
-        return {
-            name: item.scale.detach().float().cpu().numpy().astype(np.float64)
-            for name, item in held.items()
-            if not isinstance(item, WeightQuantizer)
-        }
+    def activation_amax(self) -> dict[str, float]:
+        """Read the range of every quantized activation: ``scale * 127``, exact in float64."""
+        pairs = () if self.plan is None else self.plan.activations
+        return {pair.tensor: float(self._scale_of(pair.tensor)) * QUANT_MAX for pair in pairs}
+
+    def weight_ranges(self) -> dict[str, WeightRange]:
+        """Read the learnt scales of weights, as the Q/DQ writer takes them; empty where scales follow the weights."""
+        found: dict[str, WeightRange] = {}
+        for pair in () if self.plan is None else self.plan.weights:
+            if not isinstance(self.quantizers[quantizer_name(pair)], WeightQuantizer):
+                value = self.weights[pair.tensor].detach().float().cpu().numpy()
+                scales = self._scale_of(quantizer_name(pair))
+                found[pair.tensor] = WeightRange(pair.tensor, scales, pair.axis, weight_amax(value, pair.axis))
+        return found
+
+    def _scale_of(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        scale = self.quantizers[name].scale.detach().float().cpu().numpy()
+        return np.asarray(scale, np.float64)
 
     def float_model(self) -> onnx.ModelProto:
         """Copy the network with the parameters of now as its weights."""
         return with_values(self.model, self.trained_values())
+
+
+def quantizer_name(pair: WeightQuantizerPlan) -> str:
+    """Name a weight's quantizer: by the tensor, and by the axis where one tensor may be read along two."""
+    return pair.tensor if pair.axis is None else f"{pair.tensor}@{pair.axis}"
 
 
 def _run_step(step: Step, operands: list[Tensor | None]) -> Any:

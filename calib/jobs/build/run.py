@@ -21,11 +21,10 @@ from calib.edges.plugins import all_calibrators
 from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
 from calib.edges.report.page import render_build_report
 from calib.edges.runners.ort import require_provider
+from calib.edges.written import describe_file, json_bytes
 from calib.jobs.build.artifacts import (
     Calibrated,
     Variant,
-    describe_file,
-    json_bytes,
     write_records,
     write_release,
     write_variants,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import onnx
 
 from calib.core.graph import Network, analyse
-from calib.edges.files import sha256_file
-from calib.edges.models import load_model
+from calib.edges.evaluation.loading import module_digest
+from calib.edges.models import load_model, save_model
 from calib.edges.provenance import model_digest
 from calib.errors import ModelError, UsageError
 from calib.jobs.qat.request import QatRequest
@@ -29,61 +30,90 @@ class FloatNetwork:
     Attributes:
         model: as ONNX.
         network: its analysis.
-        digests: sha256 of the files it came from, by name.
+        digests: sha256 of its files by name; of the exported file, where a factory made it.
         place: what to call it in messages.
-        exporter: how it was exported, or empty for an ONNX file.
     """
 
     model: onnx.ModelProto
     network: Network
-    digests: dict[str, str]
+    digests: Mapping[str, str]
     place: str
-    exporter: str = ""
 
 
-def load_float(request: QatRequest, dataset: Dataset) -> FloatNetwork:
-    """Load an ONNX file, or call a factory and export what it makes.
+@dataclass(frozen=True)
+class Origin:
+    """What a float network comes from: an ONNX file, or a factory's module.
+
+    Attributes:
+        address: as given.
+        digest: what tells it from others: sha256 of its files, or of the module's structure and weights.
+        module: the factory's module, or None.
+    """
+
+    address: str
+    digest: Mapping[str, str]
+    module: Any = None
+
+
+def find_origin(request: QatRequest) -> Origin:
+    """Look at an ONNX file, or call a factory and load its weights.
 
     Raises:
-        ModelError: the network cannot be loaded or exported, or holds Q/DQ already.
+        ModelError: there is no such file, or the weights do not fit.
         UsageError: weights are given for an ONNX file, or the factory cannot be called.
         FormatError: the weights cannot be read.
     """
     path = Path(request.model)
-    factory = not path.exists() and FACTORY.fullmatch(request.model) is not None
-    if not factory and request.weights is not None:
-        raise UsageError(
-            "--weights", expected="module:factory to load them into", got=f"the ONNX file {request.model}",
-            remedy="an ONNX file holds its weights; leave --weights out",
-        )  # fmt: skip
-    found = _exported(request, dataset) if factory else _loaded(path)
+    if path.exists() or FACTORY.fullmatch(request.model) is None:
+        if request.weights is not None:
+            raise UsageError(
+                "--weights",
+                expected="module:factory to load them into",
+                got=f"the ONNX file {request.model}",
+                remedy="an ONNX file holds its weights; leave --weights out",
+            )
+        load_model(path)
+        return Origin(request.model, model_digest(path))
+    from calib.edges.qat.factory import make_module
+
+    module = make_module(request.model, request.weights)
+    return Origin(request.model, {request.model: module_digest(module)}, module)
+
+
+def load_float(origin: Origin, request: QatRequest, dataset: Dataset, exported: Path) -> FloatNetwork:
+    """Load an ONNX file, or export a factory's module to a file and load that.
+
+    Args:
+        origin: where it comes from.
+        request: how to export.
+        dataset: its preprocessing tells the size of the input.
+        exported: file that an export is kept in; one that is there is taken.
+
+    Raises:
+        ModelError: the network cannot be loaded or exported, holds Q/DQ already, or is of half precision.
+    """
+    path = Path(origin.address) if origin.module is None else exported
+    if origin.module is not None and not exported.exists():
+        save_model(_export(origin, request, dataset), exported)
+    model = load_model(path)
+    found = FloatNetwork(model, analyse(model), model_digest(path), Path(origin.address).name)
     refuse_quantized(found.network)
     _refuse_half(found)
     return found
 
 
-def _loaded(path: Path) -> FloatNetwork:
-    model = load_model(path)
-    return FloatNetwork(model, analyse(model), model_digest(path), path.name)
-
-
-def _exported(request: QatRequest, dataset: Dataset) -> FloatNetwork:
+def _export(origin: Origin, request: QatRequest, dataset: Dataset) -> onnx.ModelProto:
     from calib.edges.qat.exporting import ExportOptions, export_module
-    from calib.edges.qat.factory import make_module
 
-    module = make_module(request.model, request.weights)
-    names = ("image", *dataset.inputs)
     options = ExportOptions(
         exporter=request.exporter,
         opset=request.opset,
         dynamic_batch=not request.fixed_batch,
         dynamic_size=request.dynamic_size,
-        inputs=names,
+        inputs=("image", *dataset.inputs),
         outputs=("logits",),
     )
-    model = export_module(module, _example(dataset, 1 if request.fixed_batch else 2), options, request.model)
-    digests = {request.weights.name: sha256_file(request.weights)} if request.weights else {}
-    return FloatNetwork(model, analyse(model), digests, request.model, request.exporter)
+    return export_module(origin.module, _example(dataset, 1 if request.fixed_batch else 2), options, origin.address)
 
 
 def _example(dataset: Dataset, images: int) -> tuple[Any, ...]:

@@ -160,22 +160,47 @@ def _check_numbers(request: QatRequest) -> None:
 
 
 def fingerprint(
-    request: QatRequest, train: Dataset, valid: Dataset, model: Mapping[str, str], versions: Mapping[str, str]
+    request: QatRequest,
+    train: Dataset,
+    valid: Dataset,
+    origin: Mapping[str, str],
+    versions: Mapping[str, str],
+    start: str,
 ) -> dict[str, Any]:
-    """Everything the result depends on besides the images' bytes."""
+    """Everything the result depends on besides the images' bytes, in the shape of a build's request.
+
+    Args:
+        request: what was asked for.
+        train: images to train on.
+        valid: images to validate on.
+        origin: fingerprint of the float network.
+        versions: of Python and the libraries.
+        start: fingerprint of the ranges to start from; empty where they are calibrated first.
+    """
     own = {item.name: getattr(request, item.name) for item in fields(request) if item.name not in RESUMABLE}
     plain = {key: str(value) if isinstance(value, Path) else value for key, value in own.items()}
     return {
         **plain,
-        "model": dict(model),
         "network": request.model,
+        "model": dict(origin),
+        "start": start,
         "manifest": train.manifest_sha256,
         "split": train.split,
         "train_images": [record.key for record in train.records],
-        "val_images": [record.key for record in valid.records],
-        "preprocess": None if train.preprocess is None else _plain(train.preprocess),
-        "inputs": {name: _plain(item) for name, item in train.inputs.items()},
+        "val_images": [f"{valid.split}: {record.key}" for record in valid.records],
+        **describe_inputs(train),
         "versions": dict(versions),
+        "samplers": [],
+        "calibrators": ["qat"],
+        "num_images": "auto",
+    }
+
+
+def describe_inputs(dataset: Dataset) -> dict[str, Any]:
+    """How pixels become network inputs, as JSON values: ``preprocess`` and ``inputs``, as a build records them."""
+    return {
+        "preprocess": None if dataset.preprocess is None else _plain(dataset.preprocess),
+        "inputs": {name: _plain(item) for name, item in dataset.inputs.items()},
     }
 
 

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx
-
-from calib.core.graph import analyse
-from calib.core.plan import QuantizationPlan
-from calib.edges.builddir import BuildFolder
-from calib.edges.provenance import library_versions
+from calib.core.attestation import make_statement
+from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
+from calib.edges.files import sha256_file, write_atomic
+from calib.edges.progress import SilentProgress
+from calib.edges.provenance import library_versions, now, sha256_bytes
+from calib.edges.written import Written, describe_file, json_bytes
 from calib.errors import MissingLibraryError
-from calib.jobs.qat.artifacts import write_outputs
-from calib.jobs.qat.network import load_float
+from calib.jobs.qat.artifacts import (
+    QDQ_NAME,
+    TRAINING,
+    Product,
+    make_product,
+    ranges_of_training,
+    write_networks,
+    write_records,
+)
+from calib.jobs.qat.ground import Ground, prepare_ground
+from calib.jobs.qat.network import Origin, find_origin
+from calib.jobs.qat.records import cost_words, hash_images, provenance, training_document
+from calib.jobs.qat.reporting import render_training_report
 from calib.jobs.qat.request import QatRequest, check_request, fingerprint
-from calib.jobs.qat.splits import choose_splits
-from calib.jobs.qat.start import StartRanges, read_start
-from calib.jobs.qat.training import Coach, control_settings, make_settings, source_of
-from calib.stages.placement import DEFAULTS, plan_quantization
-from calib.stages.qdq import raise_opset, unreadable_weights
+from calib.jobs.qat.splits import Splits, choose_splits
+from calib.jobs.qat.start import RANGES
+from calib.jobs.qat.training import Coach, Trained, control_settings, make_settings
 from calib.types.progress import Progress
 
 
@@ -31,11 +42,21 @@ class QatResult:
 
     Attributes:
         folder: its folder.
-        document: what ``training.json`` holds.
+        document: what ``training.json`` holds; empty in processes that write nothing.
+        reused: whether a finished training of the same request was found and nothing was done.
     """
 
     folder: Path
     document: Mapping[str, Any]
+    reused: bool = False
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """What to tell people, as name and text."""
+        yield "qat", f"{self.folder}{' (finished before; nothing was done)' if self.reused else ''}"
+        for line in cost_words(self.document):
+            yield tuple(line.split(": ", 1))  # type: ignore[misc]
+        yield "network", f"{self.folder / QDQ_NAME}, for TensorRT >= 10; {RELEASE} for TensorRT <= 10"
+        yield "report", str(self.folder / REPORT)
 
 
 def require_torch() -> None:
@@ -59,38 +80,125 @@ def run_qat(request: QatRequest, progress: Progress) -> QatResult:
         CalibError: something given cannot be used; see the subclasses.
         KeyboardInterrupt: asked to stop; the checkpoint is written.
     """
+    started = now()
     check_request(request)
     require_torch()
     from calib.edges.qat.world import join_world, leave_world
 
     splits = choose_splits(request)
-    network = load_float(request, splits.train)
-    source_of(request, network, splits)
+    origin = find_origin(request)
     world = join_world(request.device)
     try:
-        folder = BuildFolder(request.output)
-        key = fingerprint(request, splits.train, splits.valid, network.digests, library_versions())
-        folder.begin(key)
-        progress.note(splits.words)
-        start = read_start(request.init or "", request.calibrator, network)
-        raised, plan = plan_model(network.model, start, request)
-        coach = Coach(request, network, raised, splits, world, folder.partial, progress)
-        settings = make_settings(request, splits, world.size)
-        trained = coach.train("qat", plan, settings)
-        control = coach.train("control", None, control_settings(trained)) if request.control else None
-        if not world.first:
-            return QatResult(folder.path, {})
-        document = write_outputs(folder, request, network, start, plan, trained, control)
+        shown = progress if world.first else SilentProgress()
+        return _Job(request, splits, origin, world, shown, started).run()
     finally:
         leave_world()
-    return QatResult(folder.path, document)
 
 
-def plan_model(
-    model: onnx.ModelProto, start: StartRanges, request: QatRequest
-) -> tuple[onnx.ModelProto, QuantizationPlan]:
-    """Decide where fake quantization goes, exactly as the Q/DQ writer decides where its pairs go."""
-    raised, _ = raise_opset(model, DEFAULTS)
-    network = analyse(raised)
-    unreadable = unreadable_weights(raised, network)
-    return raised, plan_quantization(network, start.amax, request.target, DEFAULTS, unreadable)
+@dataclass(frozen=True)
+class _Job:
+    """A training under way."""
+
+    request: QatRequest
+    splits: Splits
+    origin: Origin
+    world: Any
+    progress: Progress
+    started: str
+
+    def run(self) -> QatResult:
+        """Train both networks and write the folder."""
+        folder = BuildFolder(self.request.output)
+        key = self._fingerprint()
+        finished = self._finished(folder, key)
+        if finished is not None:
+            return finished
+        if self.world.first and folder.begin(key):
+            self.progress.note(f"going on with the training that was interrupted in {folder.path}")
+        self.world.wait()
+        self.progress.note(self.splits.words)
+        ground = prepare_ground(self.request, self.origin, self.splits, folder, self.world, self.progress)
+        coach = Coach(
+            self.request, ground.network, ground.model, self.splits, self.world, folder.partial, self.progress
+        )
+        trained = coach.train("qat", ground.plan, make_settings(self.request, self.splits, self.world.size))
+        control = coach.train("control", None, control_settings(trained)) if self.request.control else None
+        if not self.world.first:
+            return QatResult(folder.path, {})
+        return QatResult(folder.path, self._write(folder, key, ground, trained, control))
+
+    def _fingerprint(self) -> dict[str, Any]:
+        versions = {**library_versions(), "torch": _torch_version()}
+        splits, start = self.splits, _start_digest(self.request.init)
+        return fingerprint(self.request, splits.train, splits.valid, self.origin.digest, versions, start)
+
+    def _finished(self, folder: BuildFolder, key: Mapping[str, Any]) -> QatResult | None:
+        """A finished training of the same request; its file of curves is what was written then."""
+        found = folder.finished({**key, "origin": dict(self.origin.digest), "model": self._model_of(folder)})
+        if found is None:
+            return None
+        return QatResult(folder.path, json.loads((folder.path / TRAINING).read_bytes()), reused=True)
+
+    def _model_of(self, folder: BuildFolder) -> Any:
+        """Digests that a finished training recorded of its float network, which a factory's is exported for."""
+        return (folder.provenance() or {}).get("request", {}).get("model")
+
+    def _write(
+        self,
+        folder: BuildFolder,
+        key: Mapping[str, Any],
+        ground: Ground,
+        trained: Trained,
+        control: Trained | None,
+    ) -> dict[str, Any]:
+        """Bring the folder up to date; the provenance, which vouches for the rest, is written last."""
+        request = self.request
+        product = make_product(request, ground.network, ground.start, trained, control)
+        training = training_document(request, ground, self.splits, product, trained, control)
+        images = hash_images(self.splits, validated=chooses(trained), workers=request.workers or os.cpu_count() or 1)
+        folder.remove_outdated()
+        written = list(write_networks(folder.path, ground.network, product))
+        ranges = ranges_of_training(ground.network.network, ground.start.amax, product)
+        written += write_records(folder.path, ranges, training, images)
+        recorded = {**key, "origin": dict(self.origin.digest), "model": dict(ground.network.digests)}
+        document = provenance(recorded, ground, trained, images, control)
+        self._report(folder, document, training, product, written)
+        document["outputs"] = {item.name: item.sha256 for item in written}
+        document["times"] = {"started": self.started, "finished": now()}
+        data = json_bytes(document)
+        write_atomic(folder.path / STATEMENT, json_bytes(make_statement(document, {PROVENANCE: sha256_bytes(data)})))
+        write_atomic(folder.path / PROVENANCE, data)
+        folder.end()
+        return training
+
+    def _report(
+        self,
+        folder: BuildFolder,
+        document: Mapping[str, Any],
+        training: Mapping[str, Any],
+        product: Product,
+        written: list[Written],
+    ) -> None:
+        page = render_training_report(self.request, training, product, document, written)
+        write_atomic(folder.path / REPORT, page)
+        written.append(describe_file(folder.path / REPORT, "the report to look at"))
+
+
+def chooses(trained: Trained) -> bool:
+    """Whether the validation images decided anything: which step is kept, or when training stopped."""
+    return trained.settings.keep == "best" or bool(trained.settings.patience)
+
+
+def _start_digest(init: str | None) -> str:
+    """Fingerprint of the ranges to start from."""
+    if init is None:
+        return ""
+    path = Path(init)
+    file = path / RANGES if path.is_dir() else path
+    return sha256_file(file) if file.is_file() else ""
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)

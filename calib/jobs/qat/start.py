@@ -16,7 +16,9 @@ from calib.edges.tables import load_table
 from calib.errors import CalibError, FormatError, UsageError
 from calib.jobs.qat.network import FloatNetwork
 from calib.stages.matching import match_networks
+from calib.stages.modules import map_modules, to_tensors
 from calib.stages.qdqstrip import strip_qdq
+from calib.types.rangetable import LEVELS, RangeTable
 
 RANGES = "ranges.json"
 
@@ -31,6 +33,7 @@ class StartRanges:
         calibrator: the calibrator that chose them, or empty.
         unmatched: tensors of the source that have no counterpart in the network.
         folder: the build folder, or None.
+        calibrated: tensors that the source had no range for, and that were calibrated instead.
     """
 
     amax: Mapping[str, float]
@@ -38,6 +41,7 @@ class StartRanges:
     calibrator: str = ""
     unmatched: tuple[str, ...] = ()
     folder: Path | None = None
+    calibrated: tuple[str, ...] = ()
 
 
 def read_start(init: str, calibrator: str | None, network: FloatNetwork) -> StartRanges:
@@ -48,15 +52,31 @@ def read_start(init: str, calibrator: str | None, network: FloatNetwork) -> Star
         FormatError: the folder or file cannot be read.
     """
     path = Path(init)
-    return _of_build(path, calibrator, network) if path.is_dir() else _of_file(path, network)
+    return _of_build(path, calibrator, network) if path.is_dir() else of_table(load_table(str(path)), network)
 
 
-def _of_file(path: Path, network: FloatNetwork) -> StartRanges:
-    table = load_table(str(path))
+def of_table(table: RangeTable, network: FloatNetwork) -> StartRanges:
+    """Take the ranges of a table, of modules or of tensors, that are of the network's tensors.
+
+    Raises:
+        UsageError: not one of them is.
+    """
+    named, lost = table, tuple[str, ...]()
+    if table.naming == "module":
+        named, lost = to_tensors(table, map_modules(network.model, network.network))
     known = {item.name for item in network.network.activations}
-    amax = {item.name: item.exact_scale * 127 if item.scale is not None else item.amax for item in table}
-    unmatched = tuple(name for name in amax if name not in known)
-    return StartRanges({name: amax[name] for name in amax if name in known}, str(path), "", unmatched)
+    amax = {item.name: item.amax if item.scale is None else item.scale * LEVELS for item in named}
+    fitting = {name: value for name, value in amax.items() if name in known}
+    if not fitting:
+        raise UsageError(
+            table.place,
+            expected=f"ranges of tensors of {network.place}",
+            got=f"{len(table)} ranges, none of a tensor that it has",
+            remedy="pass a build folder, whose tensors are matched by structure, or map the file with `calib cache "
+            "convert`",
+        )
+    unmatched = (*lost, *(name for name in amax if name not in known))
+    return StartRanges(fitting, table.place, "", unmatched)
 
 
 def _of_build(folder: Path, wanted: str | None, network: FloatNetwork) -> StartRanges:
@@ -102,7 +122,11 @@ def _amax(folder: Path, name: str) -> dict[str, float] | None:
         found: Any = json.loads(read_bytes(place))
         if name not in {item["name"] for item in found["calibrators"]}:
             return None
-        return {item["name"]: float(item["ranges"][name]["amax"]) for item in found["tensors"] if item["count"]}
+        return {
+            item["name"]: float(item["ranges"][name]["amax"])
+            for item in found["tensors"]
+            if item["count"] != 0 and name in item["ranges"]
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             place, expected="ranges as `calib build` writes them", got=f"{type(error).__name__}: {error}",

@@ -35,11 +35,15 @@ class Trained:
         network: the trained module, on the CPU.
         state: how it went.
         settings: with what numbers.
+        device: what it was trained on, for people.
+        processes: how many trained together.
     """
 
     network: Any
     state: Any
     settings: Any
+    device: str
+    processes: int
 
 
 def source_of(request: QatRequest, network: FloatNetwork, splits: Splits) -> ScoreSource:
@@ -142,7 +146,7 @@ class Coach:
         )
         workers = self.request.workers or os.cpu_count() or 1
         state = trainer.train(self.progress, workers)
-        return Trained(student.cpu(), state, settings)
+        return Trained(student.cpu(), state, settings, device_name(self.world.device), self.world.size)
 
     def _material(self, source: ScoreSource) -> Any:
         from calib.edges.qat.data import Examples
@@ -160,3 +164,10 @@ class Coach:
 def control_settings(trained: Trained) -> Any:
     """The control's numbers: as many steps as the quantized network took, on the same schedule, no early stop."""
     return replace(trained.settings, steps=trained.state.step, max_seconds=None, patience=0)
+
+
+def device_name(device: Any) -> str:
+    """Name a device for people."""
+    import torch
+
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"

@@ -28,8 +28,9 @@ from calib.edges.builddir import RELEASE, STATISTICS
 from calib.edges.models import load_model
 from calib.edges.plugins import all_calibrators
 from calib.edges.progress import SilentProgress
+from calib.edges.written import json_bytes
 from calib.errors import CalibError, FormatError
-from calib.jobs.build.artifacts import SELECTION, Calibrated, json_bytes, make_variant
+from calib.jobs.build.artifacts import SELECTION, Calibrated, make_variant
 from calib.jobs.build.sources import Source, make_sources
 from calib.jobs.sample import read_selection
 from calib.jobs.verify.subject import Subject

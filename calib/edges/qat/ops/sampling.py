@@ -69,11 +69,13 @@ def coordinates(axis: Sampling) -> NDArray[np.float32]:
 
 def _between_corners(axis: Sampling, x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Spread the elements from the first to the last, or over a region given as shares of the length."""
-    last, crop = np.float32(axis.length) - np.float32(1), axis.transform == "tf_crop_and_resize"
-    start, end = (np.float32(axis.start), np.float32(axis.end)) if crop else (np.float32(0), np.float32(1))
+    last, most = np.float32(axis.length - 1), np.float32(axis.resized - 1)
+    if axis.transform == "align_corners":
+        return x * (last / most) if axis.resized > 1 else x
+    start, end = np.float32(axis.start), np.float32(axis.end)
     if axis.resized > 1:
-        return start * last + x * ((end - start) * last / np.float32(axis.resized - 1))
-    return np.full_like(x, np.float32(0.5) * (start + end) * last if crop else 0)
+        return start * last + x * (end - start) * last / most
+    return np.full_like(x, np.float32(0.5) * (start + end) * last)
 
 
 def nearest_places(axis: Sampling) -> NDArray[np.int64]:
