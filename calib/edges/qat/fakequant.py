@@ -20,6 +20,8 @@ from torch import nn
 from calib.core.quantization import DEAD_AMAX, QUANT_MAX, QUANT_MIN, SCALE_FLOOR
 
 Tensor = Any
+FARTHEST = 16.0
+"""Farthest a scale goes from its start, as a logarithm: 23 bits. A step too large leaves it positive and finite."""
 
 
 def quantize_exactly(x: Tensor, scale: Tensor) -> Tensor:
@@ -107,7 +109,9 @@ class Quantizer(nn.Module):
     @property
     def scale(self) -> Tensor:
         """The scales, float32, 0-d or ``[C]``."""
-        return self.start if self.shift is None else self.start * torch.exp(self.shift)
+        if self.shift is None:
+            return self.start
+        return self.start * torch.exp(self.shift.clamp(-FARTHEST, FARTHEST))
 
     def forward(self, x: Tensor) -> Tensor:
         """Fake-quantize in float32, whatever mixed precision does around it."""

@@ -41,8 +41,9 @@ def write_report(counting: Counting, document: Json, images: Sequence[Json]) -> 
     count = min(request.pictures, max(1, MOST_PICTURES // others)) if request.pictures else 0
     chosen = choose_worst(images, names, document["reference"], count)
     worst = draw_worst(counting, chosen, document["reference"], counting.progress)
-    folder = next((item.source.folder for item in counting.loaded if item.source.folder is not None), None)
-    tensors, calibrators = read_ranges(folder) if folder is not None else (None, ())
+    folders = dict.fromkeys(item.source.folder for item in counting.loaded if item.source.folder is not None)
+    found = (read_ranges(folder) for folder in folders)
+    tensors, calibrators = next((item for item in found if item[0] is not None), (None, ()))
     report = EvaluationReport(
         document=document,
         images=images,
