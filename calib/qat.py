@@ -41,7 +41,7 @@ def prepare(
     learn_scales: bool = True,
     learn_weight_scales: bool = False,
     exporter: str = "torchscript",
-    opset: int = 17,
+    opset: int | None = None,
     dynamic_size: bool = False,
 ) -> QatModule:
     """Make a network that computes with fake quantization where TensorRT will quantize, ready to be trained.
@@ -59,7 +59,7 @@ def prepare(
         learn_scales: whether the scales of activations are parameters.
         learn_weight_scales: whether the scales of weights are parameters; else they follow the weights.
         exporter: ``torchscript`` or ``dynamo``, for a module.
-        opset: of the module's export, 13 to 20.
+        opset: of the module's export, 13 to 20; None for the exporter's usual one.
         dynamic_size: whether height and width of the module's export stay open.
 
     Returns:
@@ -127,7 +127,7 @@ def export(module: QatModule, path: str | Path) -> QdqResult:
 
 
 def _float_model(
-    model: Any, example: tuple[Any, ...], exporter: str, opset: int, dynamic_size: bool
+    model: Any, example: tuple[Any, ...], exporter: str, opset: int | None, dynamic_size: bool
 ) -> onnx.ModelProto:
     if isinstance(model, str | Path):
         model = load_model(model)

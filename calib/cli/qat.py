@@ -128,8 +128,9 @@ def command(
         str, typer.Option("--exporter", help="torchscript or dynamo, for a factory.", rich_help_panel=EXPORT)
     ] = "torchscript",
     opset: Annotated[
-        int, typer.Option("--opset", min=13, max=20, help="Of a factory's export.", rich_help_panel=EXPORT)
-    ] = 17,
+        int | None,
+        typer.Option("--opset", min=13, max=20, help="Of the export; default 17, dynamo 18.", rich_help_panel=EXPORT),
+    ] = None,
     dynamic_size: Annotated[
         bool, typer.Option("--dynamic-size", help="Leave height and width open.", rich_help_panel=EXPORT)
     ] = False,

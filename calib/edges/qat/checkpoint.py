@@ -32,7 +32,7 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[s
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, array in sorted(arrays.items()):
             part = io.BytesIO()
-            np.lib.format.write_array(part, np.ascontiguousarray(array), allow_pickle=False)
+            np.lib.format.write_array(part, np.asarray(array, order="C"), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), part.getvalue())
         text = json.dumps(about, sort_keys=True, ensure_ascii=True)
         archive.writestr(zipfile.ZipInfo(ABOUT), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import tempfile
@@ -20,7 +21,8 @@ from calib.edges.models import load_model
 from calib.errors import MissingLibraryError, ModelError
 
 Tensor = Any
-OPSETS = (13, 20)
+DEFAULT_OPSETS = {"torchscript": 17, "dynamo": 18}
+"""Operator set where none is asked for: the dynamo exporter builds on 18 and can rarely lower it."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class ExportOptions:
 
     Attributes:
         exporter: ``torchscript`` or ``dynamo``.
-        opset: operator set, 13 to 20.
+        opset: operator set, 13 to 20; None for the exporter's usual one.
         dynamic_batch: whether the number of images stays open.
         dynamic_size: whether height and width stay open.
         inputs: names of the inputs; empty for ``input``, ``input1``, …
@@ -37,11 +39,16 @@ class ExportOptions:
     """
 
     exporter: str = "torchscript"
-    opset: int = 17
+    opset: int | None = None
     dynamic_batch: bool = True
     dynamic_size: bool = False
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+
+    @property
+    def wanted_opset(self) -> int:
+        """The operator set to write."""
+        return DEFAULT_OPSETS[self.exporter] if self.opset is None else self.opset
 
 
 class _Flat(nn.Module):
@@ -55,6 +62,13 @@ class _Flat(nn.Module):
         """Answer with one tensor or a tuple."""
         found = tensors_of(self.module(*inputs))
         return found[0] if len(found) == 1 else tuple(found)
+
+
+def _is_flat(module: nn.Module, example: Sequence[Tensor], answer: Any) -> bool:
+    """Whether an exporter takes a module as it is, which keeps its names: no further arguments, tensors as answer."""
+    several = answer if isinstance(answer, tuple | list) else (answer,)
+    further = len(inspect.signature(module.forward).parameters) > len(example)
+    return not further and all(torch.is_tensor(item) for item in several)
 
 
 def tensors_of(answer: Any) -> list[Tensor]:
@@ -82,10 +96,11 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
     if options.dynamic_batch and all(item.ndim and item.shape[0] == 1 for item in example):
         example = [torch.cat([item, item]) for item in example]
     inputs = list(options.inputs) or ["input", *(f"input{n}" for n in range(1, len(example)))][: len(example)]
-    flat = _Flat(module).eval()
     with _quiet(), torch.no_grad():
         try:
-            count = len(tensors_of(flat(*example)))
+            answer = module.eval()(*example)
+            flat = module if _is_flat(module, example, answer) else _Flat(module).eval()
+            count = len(tensors_of(answer))
             first = options.outputs[0] if options.outputs else "output"
             outputs = [*options.outputs, *(f"{first}{n}" for n in range(max(1, len(options.outputs)), count))][:count]
             outputs = outputs if options.outputs else [first, *outputs][:count]
@@ -107,7 +122,7 @@ def _by_torchscript(
         example,
         stream,
         dynamo=False,
-        opset_version=options.opset,
+        opset_version=options.wanted_opset,
         input_names=inputs,
         output_names=outputs,
         dynamic_axes={name: dict(axes) for name in (*inputs, *outputs)} if axes else None,
@@ -121,14 +136,15 @@ def _by_dynamo(
 ) -> onnx.ModelProto:
     axes = dict.fromkeys(_axes(options), torch.export.Dim.DYNAMIC)
     shapes = tuple({axis: dim for axis, dim in axes.items() if axis < item.ndim} for item in example)
+    named = {"inputs": shapes} if isinstance(module, _Flat) else shapes
     program = torch.onnx.export(
         module,
         example,
         dynamo=True,
-        opset_version=options.opset,
+        opset_version=options.wanted_opset,
         input_names=inputs,
         output_names=outputs,
-        dynamic_shapes=({"inputs": shapes} if axes else None),
+        dynamic_shapes=named if axes else None,
         optimize=True,
         verbose=False,
     )
@@ -156,8 +172,13 @@ def _check(model: onnx.ModelProto, place: str, options: ExportOptions) -> None:
             got="one that the exporter fixed at the example's",
             remedy="try the other --exporter, or pass --fixed-batch",
         )
-    if opset_of(model) < OPSETS[0]:
-        raise ModelError(place, expected=f"opset {options.opset}", got=f"{opset_of(model)}", remedy="raise --opset")
+    if opset_of(model) != options.wanted_opset:
+        raise ModelError(
+            place,
+            expected=f"opset {options.wanted_opset}",
+            got=f"opset {opset_of(model)} from the {options.exporter} exporter, which cannot lower it",
+            remedy=f"use --opset {opset_of(model)}, or --exporter torchscript",
+        )
 
 
 def _require_onnxscript() -> None:
@@ -176,7 +197,7 @@ def _failed(place: str, options: ExportOptions, error: Exception) -> ModelError:
     other = "dynamo" if options.exporter == "torchscript" else "torchscript"
     return ModelError(
         place,
-        expected=f"a network that the {options.exporter} exporter can write as opset {options.opset}",
+        expected=f"a network that the {options.exporter} exporter can write as opset {options.wanted_opset}",
         got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
         remedy=f"try --exporter {other} or another --opset, or export it yourself and pass the ONNX file",
     )

@@ -56,7 +56,7 @@ class QatRequest:
         precision: ``fp32``, ``fp16``, ``bf16``, or None: fp16 on a GPU, else fp32.
         output_name: which output is trained, where a network has several.
         exporter: ``torchscript`` or ``dynamo``, for a factory.
-        opset: of the export, 13 to 20.
+        opset: of the export, 13 to 20; None for the exporter's usual one (17, dynamo 18).
         dynamic_size: whether height and width stay open in the export.
         fixed_batch: whether the export's batch is fixed at one image.
         seed: of every random choice.
@@ -99,7 +99,7 @@ class QatRequest:
     precision: str | None = None
     output_name: str | None = None
     exporter: str = "torchscript"
-    opset: int = 17
+    opset: int | None = None
     dynamic_size: bool = False
     fixed_batch: bool = False
     seed: int = 0
