@@ -13,6 +13,7 @@ import onnx
 
 from calib.core.graph import analyse
 from calib.core.plan import PlacementOptions, Target
+from calib.core.quantization import SCALE_BITS
 from calib.edges.models import load_model, save_model
 from calib.errors import UsageError
 from calib.jobs.qat.network import FloatNetwork
@@ -40,6 +41,7 @@ def prepare(
     options: PlacementOptions = DEFAULTS,
     learn_scales: bool = True,
     learn_weight_scales: bool = False,
+    scale_bits: int = SCALE_BITS,
     exporter: str = "torchscript",
     opset: int | None = None,
     dynamic_size: bool = False,
@@ -58,6 +60,8 @@ def prepare(
         options: placement choices.
         learn_scales: whether the scales of activations are parameters.
         learn_weight_scales: whether the scales of weights are parameters; else they follow the weights.
+        scale_bits: significant bits that scales keep, 24 for all; with few, the sums of products come out exactly in
+            float32, so that runtimes, which add in different orders, agree (docs/qat.md).
         exporter: ``torchscript`` or ``dynamo``, for a module.
         opset: of the module's export, 13 to 20; None for the exporter's usual one.
         dynamic_size: whether height and width of the module's export stay open.
@@ -93,6 +97,7 @@ def prepare(
         example=inputs,
         learn_scales=learn_scales,
         learn_weight_scales=learn_weight_scales,
+        scale_bits=scale_bits,
     )
 
 

@@ -95,6 +95,16 @@ def command(
             rich_help_panel=TRAINING,
         ),
     ] = False,
+    scale_bits: Annotated[
+        int,
+        typer.Option(
+            "--scale-bits",
+            min=2,
+            max=24,
+            help="Significant bits of the scales; few make sums exact, so that runtimes agree; 24: all.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = 5,
     control: Annotated[
         bool, typer.Option("--control/--no-control", help="Fine-tune the float network alike, to compare with.")
     ] = True,
@@ -182,6 +192,7 @@ def command(
         temperature=temperature,
         learn_scales=learn_scales,
         learn_weight_scales=learn_weight_scales,
+        scale_bits=scale_bits,
         control=control,
         augment=augment,
         keep=keep,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
+from calib.core.quantization import coarse_scale, scale_from_amax, weight_amax  # noqa: E402
 from calib.core.quantization import fake_quantize as exact  # noqa: E402
-from calib.core.quantization import scale_from_amax, weight_amax  # noqa: E402
 from calib.edges.qat.fakequant import Quantizer, WeightQuantizer  # noqa: E402
 
 
@@ -74,7 +74,7 @@ def test_scales_of_a_weight_follow_it_as_the_writer_computes_them(axis: int | No
     weight = np.random.default_rng(4).normal(size=(6, 5, 3, 3)).astype(np.float32)
     weight[2] = 0
     own = WeightQuantizer(np.ones(()), axis, learnt=False)
-    scales = own.following(torch.from_numpy(weight)).numpy()
+    scales = own.scale_for(torch.from_numpy(weight)).numpy()
     np.testing.assert_array_equal(scales, scale_from_amax(weight_amax(weight, axis)).astype(np.float32))
     with torch.no_grad():
         answer = own(torch.from_numpy(weight)).numpy()
@@ -103,3 +103,43 @@ def test_mixed_precision_leaves_fake_quantization_in_float32() -> None:
         answer = own(x.bfloat16())
     assert answer.dtype == torch.float32
     assert torch.equal(answer, own(x.bfloat16().float()).detach())
+
+
+@given(st.floats(1e-6, 1e6), st.integers(2, 24))
+def test_coarse_scales_are_rounded_up_alike_here_and_in_numpy(value: float, bits: int) -> None:
+    from calib.edges.qat.fakequant import coarse
+
+    scale = np.float32(value)
+    wanted = coarse_scale(scale, bits)
+    assert scale <= wanted <= float(scale) * (1 + 2.0 ** (1 - bits))
+    assert float(wanted) == float(np.float32(wanted))
+    assert int(np.frexp(wanted)[0] * 2**bits) == np.frexp(wanted)[0] * 2**bits
+    assert coarse(torch.tensor(scale), bits).item() == float(wanted if bits < 24 else scale)
+
+
+@pytest.mark.parametrize("axis", [0, None])
+def test_a_settled_weight_has_its_coarse_scale_by_the_plain_rule(axis: int | None) -> None:
+    """Whoever computes ``max|w| / 127`` of the written weight gets the scale of training, and the same integers."""
+    weight = torch.randn(6, 5, 3, 3, generator=torch.Generator().manual_seed(8))
+    weight[2] = 0
+    own = WeightQuantizer(np.ones(()), axis, learnt=False, bits=5)
+    scale = own.scale_for(weight)
+    settled = own.settled(weight, scale).numpy()
+    plain = scale_from_amax(weight_amax(settled, axis))
+    np.testing.assert_array_equal(plain.astype(np.float32), scale.numpy())
+    np.testing.assert_array_equal(own(weight).detach().numpy(), exact(settled, plain, axis))
+    assert float(np.abs(settled - weight.numpy()).max()) <= float(np.abs(weight.numpy()).max()) / 16
+    assert np.mean(settled != weight.numpy()) < 0.05
+
+
+def test_biases_on_their_grid_are_whole_numbers_of_steps() -> None:
+    from calib.edges.qat.fakequant import on_grid
+
+    bias = torch.randn(7, generator=torch.Generator().manual_seed(9), requires_grad=True)
+    step = torch.tensor([0.01, 0.02, 0.0078125, 0.1, 0.003, 0.5, 4.0])
+    rounded = on_grid(bias, step)
+    whole = rounded.detach().double() / step.double()
+    assert torch.allclose(whole, whole.round(), atol=1e-4)
+    assert bool(((rounded - bias).abs() <= step / 2 + 1e-7).all())
+    rounded.sum().backward()
+    assert bool((bias.grad == 1).all())

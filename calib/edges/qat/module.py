@@ -7,6 +7,7 @@ places where the Q/DQ pairs of the export will stand.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +20,10 @@ from torch import nn
 from calib.core.graph import Network, Use, analyse
 from calib.core.graph.stored import StoredValues
 from calib.core.plan import QuantizationPlan
-from calib.core.plan import WeightQuantizer as WeightQuantizerPlan
 from calib.core.quantization import QUANT_MAX, scale_from_amax, weight_amax
 from calib.core.trainable import trainable_constants
-from calib.edges.qat.fakequant import Quantizer, WeightQuantizer
+from calib.edges.qat.fakequant import FLOAT_BITS, Quantizer, WeightQuantizer, on_grid
+from calib.edges.qat.grids import BIAS, Grid, find_grids, quantizer_name
 from calib.edges.qat.steps import MOVING, OMITTED, ON_HOST, Program, Step, compile_network
 from calib.errors import ModelError
 from calib.types.rangetable import WeightRange
@@ -70,6 +71,8 @@ class OnnxModule(nn.Module):
         outputs: tensors to answer with; default the network's outputs.
         learn_scales: whether the activations' scales are parameters.
         learn_weight_scales: whether the weights' scales are parameters; else they follow the weights.
+        scale_bits: significant bits that scales keep, 24 for all; with fewer, biases are rounded to whole steps of the
+            sums they are added to, see :func:`calib.core.quantization.coarse_scale`.
 
     Attributes:
         weights: parameters by tensor name.
@@ -89,6 +92,7 @@ class OnnxModule(nn.Module):
         outputs: Sequence[str] | None = None,
         learn_scales: bool = False,
         learn_weight_scales: bool = False,
+        scale_bits: int = FLOAT_BITS,
     ) -> None:
         super().__init__()
         network = analyse(model) if network is None else network
@@ -104,9 +108,14 @@ class OnnxModule(nn.Module):
             self.weights.register_parameter(self.weights.key(name), nn.Parameter(start))
         self._program = compile_network(model, network, self._trained, self.output_names)
         self._hold_constants(self._program)
+        self.scale_bits = scale_bits
         self._redirect: dict[Use, str] = {}
+        self._tensors: dict[str, str] = {}
+        self._grids: dict[str, Grid] = {}
         if plan is not None:
             self._add_quantizers(plan, stored, learn_scales, learn_weight_scales)
+            if scale_bits < FLOAT_BITS:
+                self._grids = find_grids(network, plan, set(self._trained))
         self._freeze_unused()
 
     def _hold_constants(self, program: Program) -> None:
@@ -118,13 +127,21 @@ class OnnxModule(nn.Module):
     ) -> None:
         for pair in plan.activations:
             scale = scale_from_amax(pair.amax, pair.elem_type)
-            self._add(pair.tensor, Quantizer(scale, None, learnt=learn_scales), pair.uses)
+            self._add(pair.tensor, Quantizer(scale, None, learnt=learn_scales, bits=self.scale_bits), pair.uses)
         for weight in plan.weights:
             value = stored.value(weight.tensor) if learn_weight_scales else None
-            quantizer: Quantizer = WeightQuantizer(np.ones(()), weight.axis, learnt=False)
+            bits = self.scale_bits if weight.tensor in self._alone(plan) else FLOAT_BITS
+            quantizer: Quantizer = WeightQuantizer(np.ones(()), weight.axis, learnt=False, bits=bits)
             if value is not None:
-                quantizer = Quantizer(scale_from_amax(weight_amax(value, weight.axis)), weight.axis, learnt=True)
+                scale = scale_from_amax(weight_amax(value, weight.axis))
+                quantizer = Quantizer(scale, weight.axis, learnt=True, bits=bits)
+            self._tensors[quantizer_name(weight)] = weight.tensor
             self._add(quantizer_name(weight), quantizer, weight.uses)
+
+    def _alone(self, plan: QuantizationPlan) -> set[str]:
+        """Weights that are parameters and have one set of scales: what can be moved to fit coarse scales."""
+        count = Counter(weight.tensor for weight in plan.weights)
+        return {name for name in self._trained if count[name] == 1}
 
     def _add(self, name: str, quantizer: Quantizer, uses: Sequence[Use]) -> None:
         """Add a quantizer; several pairs of one tensor share it, for they have one range."""
@@ -159,7 +176,7 @@ class OnnxModule(nn.Module):
                 got=str(len(inputs)), remedy="pass one tensor for each input of the network",
             )  # fmt: skip
         values: dict[str, Tensor] = dict(zip(self.input_names, inputs, strict=True))
-        quantized: dict[str, Tensor] = {}
+        quantized: dict[str, tuple[Tensor, Tensor]] = {}
         for step in self._program.steps:
             operands = [self._operand(step, slot, values, quantized) for slot in range(len(step.sources))]
             made = _run_step(step, operands)
@@ -175,7 +192,9 @@ class OnnxModule(nn.Module):
         found = tuple(self.run(*inputs).values())
         return found[0] if len(found) == 1 else found
 
-    def _operand(self, step: Step, slot: int, values: dict[str, Tensor], quantized: dict[str, Tensor]) -> Tensor | None:
+    def _operand(
+        self, step: Step, slot: int, values: dict[str, Tensor], quantized: dict[str, tuple[Tensor, Tensor]]
+    ) -> Tensor | None:
         source, node = step.sources[slot], step.call.node
         if source == OMITTED:
             return None
@@ -183,8 +202,13 @@ class OnnxModule(nn.Module):
         pair = self._redirect.get(Use(node.index, slot)) if self.quantize else None
         if pair is not None:
             if pair not in quantized:
-                quantized[pair] = self.quantizers[pair](self._value(name, values))
-            return quantized[pair]
+                value, quantizer = self._value(name, values), self.quantizers[pair]
+                scale = quantizer.scale_for(value)
+                quantized[pair] = (quantizer(value, scale), scale)
+            return quantized[pair][0]
+        if slot == BIAS and self.quantize and name in self._grids:
+            grid = self._grids[name]
+            return on_grid(self.weights[name], quantized[grid.input][1].detach() * quantized[grid.weight][1].detach())
         if source == MOVING:
             return self._value(name, values)
         return self._program.host[name] if source == ON_HOST else self.constants[name]
@@ -195,36 +219,43 @@ class OnnxModule(nn.Module):
         return self.weights[name] if name in self.weights else self.constants[name]
 
     def trained_values(self) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
-        """Read the parameters, by tensor name."""
-        return {name: self.weights[name].detach().float().cpu().numpy() for name in self.weights.names()}
+        """Read the parameters as they count, by tensor name: weights settled and biases on their grid."""
+        values = {name: self.weights[name].detach() for name in self.weights.names()}
+        for name, tensor in self._tensors.items():
+            quantizer = self.quantizers[name]
+            if isinstance(quantizer, WeightQuantizer) and tensor in values:
+                values[tensor] = quantizer.settled(values[tensor], quantizer.scale_for(values[tensor]))
+        for name, grid in self._grids.items():
+            step = self._scale(grid.input) * self._scale(grid.weight)
+            values[name] = on_grid(values[name], step.detach())
+        return {name: value.float().cpu().numpy() for name, value in values.items()}
 
     def activation_amax(self) -> dict[str, float]:
         """Read the range of every quantized activation: ``scale * 127``, exact in float64."""
         pairs = () if self.plan is None else self.plan.activations
-        return {pair.tensor: float(self._scale_of(pair.tensor)) * QUANT_MAX for pair in pairs}
+        return {pair.tensor: float(self._scale(pair.tensor)) * QUANT_MAX for pair in pairs}
 
     def weight_ranges(self) -> dict[str, WeightRange]:
         """Read the learnt scales of weights, as the Q/DQ writer takes them; empty where scales follow the weights."""
         found: dict[str, WeightRange] = {}
         for pair in () if self.plan is None else self.plan.weights:
-            if not isinstance(self.quantizers[quantizer_name(pair)], WeightQuantizer):
+            name = quantizer_name(pair)
+            if not isinstance(self.quantizers[name], WeightQuantizer):
                 value = self.weights[pair.tensor].detach().float().cpu().numpy()
-                scales = self._scale_of(quantizer_name(pair))
+                scales = np.asarray(self._scale(name).cpu().numpy(), np.float64)
                 found[pair.tensor] = WeightRange(pair.tensor, scales, pair.axis, weight_amax(value, pair.axis))
         return found
 
-    def _scale_of(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        scale = self.quantizers[name].scale.detach().float().cpu().numpy()
-        return np.asarray(scale, np.float64)
+    def _scale(self, name: str) -> Tensor:
+        """The scales of a quantizer as they are now, float32; those of a weight that is a parameter or constant."""
+        quantizer = self.quantizers[name]
+        if not isinstance(quantizer, WeightQuantizer):
+            return quantizer.scale.detach()
+        return quantizer.scale_for(self._value(self._tensors[name], {})).detach()
 
     def float_model(self) -> onnx.ModelProto:
         """Copy the network with the parameters of now as its weights."""
         return with_values(self.model, self.trained_values())
-
-
-def quantizer_name(pair: WeightQuantizerPlan) -> str:
-    """Name a weight's quantizer: by the tensor, and by the axis where one tensor may be read along two."""
-    return pair.tensor if pair.axis is None else f"{pair.tensor}@{pair.axis}"
 
 
 def _run_step(step: Step, operands: list[Tensor | None]) -> Any:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from calib.core.plan import PlacementOptions, QuantizationPlan, Target
+from calib.core.quantization import SCALE_BITS
 from calib.edges.qat.module import OnnxModule
 from calib.errors import ModelError
 
@@ -32,6 +33,7 @@ class QatModule(OnnxModule):
         example: inputs that it was called with.
         learn_scales: whether the activations' scales are parameters.
         learn_weight_scales: whether the weights' scales are parameters.
+        scale_bits: significant bits that scales keep.
     """
 
     def __init__(
@@ -47,8 +49,11 @@ class QatModule(OnnxModule):
         example: Sequence[Tensor] = (),
         learn_scales: bool = True,
         learn_weight_scales: bool = False,
+        scale_bits: int = SCALE_BITS,
     ) -> None:
-        super().__init__(model, plan, learn_scales=learn_scales, learn_weight_scales=learn_weight_scales)
+        super().__init__(
+            model, plan, learn_scales=learn_scales, learn_weight_scales=learn_weight_scales, scale_bits=scale_bits
+        )
         self.origin, self.start_amax, self.target, self.options = origin, amax, target, options
         self._signature = None if like is None else inspect.signature(like.forward)
         self._structure = None if like is None else _structure_of(like, example)

@@ -61,16 +61,20 @@ def _sentence(pair: Json) -> str:
     return f"{pair['role']}: {points(entry['delta'])} points of mIoU, {interval(entry['ci95'])}; {verdict}."
 
 
+def _short(pair: Json) -> str:
+    return f"{pair['model']} − {pair['against']}"
+
+
 def _figure(place: int, pairs: Sequence[Json]) -> Figure:
     bars = [
-        svg.IntervalBar(pair["role"], pair["miou"]["delta"] or 0.0, *(pair["miou"]["ci95"] or (None, None)))
+        svg.IntervalBar(_short(pair), pair["miou"]["delta"] or 0.0, *(pair["miou"]["ci95"] or (None, None)))
         for pair in pairs
     ]
     title = "PTQ, QAT and control, points of mIoU"
     words = "; ".join(_sentence(pair) for pair in pairs)
     drawn = svg.interval_bars(bars, about=svg.About(f"training-{place}", title, words), caption="points of mIoU")
     rows = tuple(
-        (pair["role"], f"{pair['model']} − {pair['against']}", points(pair["miou"]["delta"], 3),
+        (pair["role"], _short(pair), points(pair["miou"]["delta"], 3),
          interval(pair["miou"]["ci95"]), "yes" if pair["miou"]["significant"] else "no")
         for pair in pairs
     )  # fmt: skip

@@ -121,24 +121,21 @@ def _curve_figure(
 ) -> Figure:
     lines = [svg.Line(name, values, place) for place, (name, values) in enumerate(series.items())]
     ends = ", ".join(f"{name} ends at {formatting.number(values[-1])}" for name, values in series.items())
-    drawn = [
-        svg.lines(
-            steps,
-            lines,
-            about=svg.About(f"curve-{key}{suffix}", title, ends),
-            frame=svg.Frame(width, 230, 22, 14, 38, 48),
-            x_caption="steps",
-            y_caption=title,
-            dots=len(steps) <= 60,
-        )
-        for suffix, width in (("", 1040.0), ("-narrow", 360.0))
-    ]
+    drawn = svg.lines(
+        steps,
+        lines,
+        about=svg.About(f"curve-{key}", title, ends),
+        frame=svg.Frame(360, 240, 22, 14, 38, 52),
+        x_caption="steps",
+        y_caption=title,
+        dots=len(steps) <= 30,
+    )
     rows = tuple(
         (formatting.count(step), *(formatting.number(values[place]) for values in series.values()))
         for place, step in enumerate(steps)
     )
     legend = tuple((f"ln s{place % 8 + 1}", name) for place, name in enumerate(series))
-    return Figure(title, drawn[0], DataTable(title, ("step", *series), rows), legend, note, drawn[1])
+    return Figure(title, drawn, DataTable(title, ("step", *series), rows), legend, note)
 
 
 def range_figure(ranges: Sequence[Json]) -> Figure:

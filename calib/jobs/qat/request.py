@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calib.core.plan import TARGETS, Target
+from calib.core.quantization import SCALE_BITS
 from calib.core.trtcache import render
 from calib.errors import UsageError
 from calib.types.data import Dataset
@@ -49,6 +50,7 @@ class QatRequest:
         temperature: of the distillation.
         learn_scales: whether the activations' scales are learnt.
         learn_weight_scales: whether the weights' scales are learnt; else they follow the weights.
+        scale_bits: significant bits that scales keep, 24 for all.
         control: whether a float network is fine-tuned in the same way, to compare with.
         augment: whether images are flipped and cropped at random.
         keep: ``best``, ``last``, or None: best on a split of its own, last on held-out training images.
@@ -92,6 +94,7 @@ class QatRequest:
     temperature: float = 2.0
     learn_scales: bool = True
     learn_weight_scales: bool = False
+    scale_bits: int = SCALE_BITS
     control: bool = True
     augment: bool = True
     keep: str | None = None
@@ -149,6 +152,7 @@ def _check_numbers(request: QatRequest) -> None:
         "--ema": (request.ema, 0, 0.999999),
         "--distill": (request.distill, 0, 1),
         "--temperature": (request.temperature, 0.01, 100),
+        "--scale-bits": (request.scale_bits, 2, 24),
         "--opset": (request.opset, 13, 20),
         "--workers": (request.workers, 1, 4096),
     }

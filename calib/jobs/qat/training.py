@@ -139,6 +139,7 @@ class Coach:
             outputs=(source.tensor,),
             learn_scales=self.request.learn_scales,
             learn_weight_scales=self.request.learn_weight_scales,
+            scale_bits=self.request.scale_bits,
         )
         teacher = teacher_of(student) if settings.distill else None
         trainer = Trainer(

@@ -60,7 +60,7 @@ def _learnt(ranges: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _weights(subject: Subject) -> dict[str, WeightRange]:
-    """Scales of weights that were learnt; those that follow the weights are computed anew."""
+    """Scales of weights that were learnt; the others are made anew from the weights."""
     if not subject.request.get("learn_weight_scales"):
         return {}
     table = read_qdq(load_model(subject.folder / QDQ_NAME), QDQ_NAME)
