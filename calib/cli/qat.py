@@ -75,11 +75,11 @@ def command(
         typer.Option(
             "--distill/--no-distill", help="Learn from the float network's answers, too.", rich_help_panel=TRAINING
         ),
-    ] = False,
+    ] = True,
     distill_weight: Annotated[
         float,
         typer.Option("--distill-weight", help="Share of the distillation in the loss, 0..1.", rich_help_panel=TRAINING),
-    ] = 0.5,
+    ] = 0.95,
     temperature: Annotated[
         float, typer.Option("--temperature", help="Of the distillation.", rich_help_panel=TRAINING)
     ] = 2.0,

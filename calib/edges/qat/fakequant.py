@@ -48,8 +48,8 @@ class _Coarse(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scale: Tensor, bits: int) -> Tensor:
         del ctx
-        mantissa, exponent = torch.frexp(scale)
-        return torch.ldexp(torch.ceil(mantissa * 2.0**bits) / 2.0**bits, exponent)
+        rest = (1 << (FLOAT_BITS - bits)) - 1  # low bits of a positive float32, whose carry runs into the exponent
+        return ((scale.contiguous().view(torch.int32) + rest) & ~rest).view(torch.float32)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
