@@ -13,6 +13,7 @@ LAYERS = {
     "calib.__main__": 5,
     "calib.demo": 4,
     "calib.jobs": 4,
+    "calib.qat": 4,
     "calib.edges": 3,
     "calib.stages": 2,
     "calib.core": 1,

@@ -26,6 +26,7 @@ EXIT_INTERRUPTED = 130
 VERBS: tuple[tuple[str, str], ...] = (
     ("demo", "calib.cli.demo"),
     ("build", "calib.cli.build"),
+    ("qat", "calib.cli.qat"),
     ("evaluate", "calib.cli.evaluate"),
     ("diagnose", "calib.cli.diagnose"),
     ("sensitivity", "calib.cli.sensitivity"),

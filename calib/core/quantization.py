@@ -25,6 +25,10 @@ DEAD_AMAX = 1.0
 the tensor be alive on other images after all, values up to 1 survive, where a tiny range would erase them."""
 
 
+SCALE_BITS = 5
+"""Significant bits of the scales of trained networks, see :func:`coarse_scale`."""
+
+
 def scale_from_amax(amax: float | NDArray[Any], elem_type: str = "float32") -> NDArray[np.float64]:
     """Compute scales that are finite and positive in their stored type.
 
@@ -49,6 +53,24 @@ def scale_from_amax(amax: float | NDArray[Any], elem_type: str = "float32") -> N
         )
     alive = round_to(np.where(wide == 0, DEAD_AMAX, wide) / QUANT_MAX, "float32")
     return round_to(np.maximum(alive, SCALE_FLOOR[elem_type]), elem_type)
+
+
+def coarse_scale(scale: float | NDArray[Any], bits: int) -> NDArray[np.float64]:
+    """Round scales up to a few significant bits, so that float32 sums of products of such scales come out exactly.
+
+    A product of two INT8 values and two scales of 5 bits has at most 24 bits, and so has a sum of such products as long
+    as it stays below ``2**14`` times the larger of them: the order of summation, in which runtimes differ, does not
+    matter then, and what one of them computes in float32 is what another computes in INT8.
+
+    Args:
+        scale: positive.
+        bits: significant bits, 2 to 24; 24 leaves float32 scales as they are.
+
+    Returns:
+        float64, shape of ``scale``; at most ``2**(1 - bits)`` of a scale is added.
+    """
+    mantissa, exponent = np.frexp(np.asarray(scale, np.float64))
+    return np.asarray(np.ldexp(np.ceil(mantissa * 2.0**bits) / 2.0**bits, exponent), np.float64)
 
 
 def round_to(values: NDArray[np.float64], elem_type: str) -> NDArray[np.float64]:

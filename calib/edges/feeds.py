@@ -9,12 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calib.core.graph import Network
 from calib.edges.files import read_bytes
 from calib.edges.images import read_picture
+from calib.edges.manifest import require_preprocess
 from calib.errors import ImageError, ManifestError
-from calib.stages.inputs import InputBinding
+from calib.stages.inputs import InputBinding, bind_inputs
 from calib.types.data import Dataset, ImageRecord
 from calib.types.runner import Feeds
+
+
+def bind_dataset(network: Network, dataset: Dataset, place: str) -> tuple[InputBinding, ...]:
+    """Decide what feeds each input of a network, images' own files for further inputs included.
+
+    Raises:
+        ManifestError: an input is left without source.
+        UsageError: preprocessing is needed and not stated.
+    """
+    files = {name for record in dataset.records for name in record.inputs}
+    if any(tensor.name not in dataset.inputs and tensor.name not in files for tensor in network.inputs):
+        require_preprocess(dataset)
+    return bind_inputs(network, dataset.preprocess, dataset.inputs, place, files)
 
 
 class FeedReader:

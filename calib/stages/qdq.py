@@ -80,9 +80,9 @@ def quantize_model(
         StatisticsError: an amax is negative, infinite or NaN.
     """
     before = opset_of(model)
-    raised, reason = _raised(model, options)
+    raised, reason = raise_opset(model, options)
     network = analyse(raised)
-    plan = plan_quantization(network, ranges, target, options, _unreadable(raised, network))
+    plan = plan_quantization(network, ranges, target, options, unreadable_weights(raised, network))
     weights = weights or {}
     written, dead = write_qdq(raised, network, plan, weights)
     opset = (before, opset_of(written))
@@ -91,8 +91,16 @@ def quantize_model(
     return QdqResult(written, plan, notes, dead, opset, given)
 
 
-def _raised(model: onnx.ModelProto, options: PlacementOptions) -> tuple[onnx.ModelProto, str]:
-    """Raise the opset as far as the scales need; the reason why it is not, where the converter fails."""
+def raise_opset(model: onnx.ModelProto, options: PlacementOptions) -> tuple[onnx.ModelProto, str]:
+    """Raise the operator set as far as the scales need.
+
+    Returns:
+        the model (itself where nothing is to be raised), and the reason why it was not raised as far as per-channel
+        scales need it, or nothing.
+
+    Raises:
+        ModelError: it is too old for Q/DQ and the converter cannot raise it.
+    """
     types = {str(analysed.elem_type) for analysed in analyse(model).activations}
     needed = max((MINIMUM_OPSET[item] for item in types if item in MINIMUM_OPSET), default=10)
     wanted = max(needed, PER_CHANNEL_OPSET) if options.per_channel else needed
@@ -106,7 +114,8 @@ def _raised(model: onnx.ModelProto, options: PlacementOptions) -> tuple[onnx.Mod
         return convert_opset(model, needed), error.got
 
 
-def _unreadable(model: onnx.ModelProto, network: Network) -> frozenset[str]:
+def unreadable_weights(model: onnx.ModelProto, network: Network) -> frozenset[str]:
+    """Name the constant operands of layers whose value cannot be computed here."""
     reader = ConstantReader(model, network)
     stored = {tensor.name for tensor in model.graph.initializer}
     operands = {name for node in network.nodes if is_standard(node, *COMPUTE) for name in node.inputs[:2]}

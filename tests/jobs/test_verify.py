@@ -184,7 +184,8 @@ def derive_everything(place: Path, change: Callable[[dict[str, Any]], None]) -> 
     from calib.core.graph import analyse
     from calib.core.plugins import parse_spec
     from calib.edges.plugins import all_calibrators
-    from calib.jobs.build.artifacts import Calibrated, json_bytes, make_variant
+    from calib.edges.written import json_bytes
+    from calib.jobs.build.artifacts import Calibrated, make_variant
     from calib.jobs.build.sources import Source
     from calib.stages.collect import Collected
     from calib.stages.ranges import bind_calibrators, calibrate

@@ -205,8 +205,14 @@ def _disagreements(document: Document) -> Iterator[str]:
 def expected_outputs(document: Document) -> set[str]:
     """Names of the files that a build with these calibrators writes at least."""
     labels = [item["name"] for item in document["calibrators"]]
-    fixed = {"calibration.cache", "selection.jsonl", "statistics.npz", "ranges.json", "report.html"}
+    fixed = {"calibration.cache", "selection.jsonl", "ranges.json", "report.html"}
+    fixed |= {"training.json", "qat.float.onnx"} if is_training(document) else {"statistics.npz"}
     return fixed | {f"{label}{ending}" for label in labels for ending in (".cache", ".qdq.onnx")}
+
+
+def is_training(document: Document) -> bool:
+    """Whether a provenance is that of ``calib qat``: ranges were learnt, not calibrated."""
+    return "training" in document
 
 
 def is_plain_name(name: str) -> bool:

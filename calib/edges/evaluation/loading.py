@@ -139,17 +139,17 @@ def _load_factory(source: Source, dataset: Dataset, numerics: Numerics, provider
             source.address, expected="a PyTorch module, a function, an ONNX model or the path of one",
             got=type(made).__name__, remedy="let the factory return one of these",
         )  # fmt: skip
-    digest = _module_digest(made) if is_module(made) else ""
+    digest = module_digest(made) if is_module(made) else ""
     runner = CallableRunner(made, source.address, provider)
     return Loaded(source, runner, bind_callable(dataset), (), {}, 1, None, digest)
 
 
 def call_factory(address: str) -> Any:
-    """Call ``module:factory`` and hand on what it makes.
+    """Call a factory, ``package.module:function``, from the working directory or anything installed.
 
     Raises:
-        UsageError: it cannot be found or called.
-        MissingLibraryError: a library that it imports is missing.
+        UsageError: it cannot be found, or called without arguments.
+        MissingLibraryError: its module needs a package that is not installed.
     """
     module_name, _, attribute = address.partition(":")
     factory = _find_factory(address, module_name, attribute)
@@ -184,7 +184,8 @@ def _find_factory(address: str, module_name: str, attribute: str) -> Callable[[]
     return factory
 
 
-def _module_digest(module: Any) -> str:
+def module_digest(module: Any) -> str:
+    """Fingerprint of a PyTorch module: its structure and the values of its state; hex digest."""
     digest = hashlib.sha256(repr(module).encode())
     for name, tensor in sorted(module.state_dict().items()):
         array = tensor.detach().float().cpu().numpy()

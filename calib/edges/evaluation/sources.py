@@ -19,6 +19,10 @@ QDQ = ".qdq.onnx"
 ENGINES = frozenset({".engine", ".plan", ".trt"})
 ENGINE_MAGIC = (b"ptrt", b"ftrt")
 SELECTION = "selection.jsonl"
+TRAINED = "training"
+"""Key of a provenance that only ``calib qat`` writes."""
+TRAINING, CONTROL = "training.json", "control.onnx"
+"""Files that only ``calib qat`` writes: its record, and the float network fine-tuned to compare with."""
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -118,12 +122,13 @@ def _resolve(text: str) -> list[Source]:
             got="no such file or folder",
             remedy="check the path; a factory is written package.module:function",
         )
-    folder = path.parent if path.name.endswith(QDQ) and (path.parent / PROVENANCE).is_file() else None
+    of_folder = path.name.endswith(QDQ) or path.name == CONTROL
+    folder = path.parent if of_folder and (path.parent / PROVENANCE).is_file() else None
     return [Source(_stem(path), text, "onnx", folder)]
 
 
 def _variants(folder: Path) -> list[Source]:
-    """Every Q/DQ network of a build folder, in the order of its calibrators."""
+    """Every Q/DQ network of a build folder, in the order of its calibrators; then the control of a training."""
     files = sorted(folder.glob(f"*{QDQ}"))
     if not files:
         raise ModelError(
@@ -132,8 +137,11 @@ def _variants(folder: Path) -> list[Source]:
         )  # fmt: skip
     if not (folder / PROVENANCE).is_file():
         return [Source(_stem(path), str(path), "onnx") for path in files]
-    order = [item.get("name") for item in read_calibration(folder).provenance.get("calibrators", [])]
+    provenance = read_calibration(folder).provenance
+    order = [item.get("name") for item in provenance.get("calibrators", [])]
     ranked = sorted(files, key=lambda path: (order.index(_stem(path)) if _stem(path) in order else len(order), path))
+    control = folder / CONTROL
+    ranked += [control] if TRAINED in provenance and control.is_file() else []
     return [Source(_stem(path), str(path), "onnx", folder) for path in ranked]
 
 

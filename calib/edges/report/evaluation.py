@@ -16,6 +16,7 @@ from calib.edges.report.evaluation_tables import (
     objects_table,
     slice_table,
 )
+from calib.edges.report.evaluation_training import training_views
 from calib.edges.report.evaluation_words import (
     Json,
     by_chance,
@@ -31,6 +32,7 @@ from calib.edges.report.tensors import ranges_view
 
 TITLES = {
     "networks": "Networks",
+    "trainings": "PTQ or QAT",
     "gate": "Gate",
     "classes": "Classes",
     "slices": "Slices",
@@ -144,6 +146,7 @@ def render_evaluation_report(report: EvaluationReport) -> bytes:
         "ious": iou_table(document) if others else None,
         "boundaries": boundary_table(document),
         "slices": slice_table(document),
+        "trainings": training_views(document),
         "pixels": flip_table(document) if others else None,
         "objects": objects_table(document),
         "images": image_figures(document, report.images) if others else None,

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import onnx
 
 from calib.core.plan import Target
 from calib.core.statfile import pack
 from calib.core.trtcache import render
 from calib.edges.builddir import RELEASE, REPORT, STATISTICS, VOUCHERS, BuildFolder
-from calib.edges.files import sha256_file, write_atomic
-from calib.edges.models import save_model
+from calib.edges.files import write_atomic
+from calib.edges.written import Written, describe_file, json_bytes, save_described
 from calib.jobs.build.choose import Choice
 from calib.jobs.build.request import BuildRequest
 from calib.jobs.build.sources import Source
@@ -64,16 +59,6 @@ class Variant:
     quantized: QdqResult
 
 
-@dataclass(frozen=True)
-class Written:
-    """A file of the build folder: name, sha256 as hex, size in bytes, what it is for."""
-
-    name: str
-    sha256: str
-    size: int
-    purpose: str
-
-
 def planned_names(sources: Sequence[Source]) -> Iterator[str]:
     """Names of the files that a build writes."""
     yield from (RELEASE, SELECTION, REPORT, *VOUCHERS)
@@ -107,7 +92,9 @@ def write_variants(
         for item in calibrated:
             source = item.source
             if source.file_name:
-                written += _save(folder.path / source.file_name, source.model, f"the {source.tag} float network")
+                written += save_described(
+                    folder.path / source.file_name, source.model, f"the {source.tag} float network"
+                )
             for calibrator in source.calibrators:
                 variant, cache = make_variant(
                     item, calibrator, request.trt_version, request.cache_algorithm, request.target
@@ -115,7 +102,7 @@ def write_variants(
                 variants.append(variant)
                 name, spec = calibrator.label, f"{calibrator.spec}{_belongs(source)}"
                 written.append(_write(folder, f"{name}.cache", cache, f"cache of {spec}"))
-                written += _save(
+                written += save_described(
                     folder.path / f"{name}.qdq.onnx", variant.quantized.model, f"Q/DQ network of {calibrator.spec}"
                 )
                 task.advance()
@@ -166,24 +153,6 @@ def _named(name: str, source: Source, place: int) -> str:
     return f"{stem}.{source.tag}.{suffix}" if place else name
 
 
-def json_bytes(document: Any) -> bytes:
-    """Indented JSON with a final newline, the same bytes for the same document."""
-    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def describe_file(path: Path, purpose: str) -> Written:
-    """Hash a written file."""
-    return Written(path.name, sha256_file(path), path.stat().st_size, purpose)
-
-
 def _write(folder: BuildFolder, name: str, data: bytes, purpose: str) -> Written:
     write_atomic(folder.path / name, data)
     return describe_file(folder.path / name, purpose)
-
-
-def _save(path: Path, model: onnx.ModelProto, purpose: str) -> Iterable[Written]:
-    save_model(model, path)
-    yield describe_file(path, purpose)
-    weights = path.with_name(f"{path.name}.data")
-    if weights.exists():
-        yield describe_file(weights, f"weights of {path.name}")

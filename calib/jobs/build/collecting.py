@@ -6,33 +6,18 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from calib.core.graph import Network
 from calib.core.segments import concrete_shapes, cut, tensor_bytes
 from calib.edges.feeds import FeedReader
-from calib.edges.manifest import require_preprocess
 from calib.edges.runners.ort import OrtChain, Provider
 from calib.jobs.build.sources import Source
 from calib.stages.batches import batch_length, join_images
 from calib.stages.collect import Collector, NonFinite
 from calib.stages.derive import ObservationPlan, plan_observations
-from calib.stages.inputs import InputBinding, bind_inputs
+from calib.stages.inputs import InputBinding
 from calib.types.data import Dataset
 
 SEGMENT_BYTES = 128 << 20
 """Activations of one image that are in memory at once, at most, wherever the network can be cut."""
-
-
-def bind_dataset(network: Network, dataset: Dataset, place: str) -> tuple[InputBinding, ...]:
-    """Decide what feeds each input of a network, images' own files for further inputs included.
-
-    Raises:
-        ManifestError: an input is left without source.
-        UsageError: preprocessing is needed and not stated.
-    """
-    files = {name for record in dataset.records for name in record.inputs}
-    if any(tensor.name not in dataset.inputs and tensor.name not in files for tensor in network.inputs):
-        require_preprocess(dataset)
-    return bind_inputs(network, dataset.preprocess, dataset.inputs, place, files)
 
 
 def make_collector(

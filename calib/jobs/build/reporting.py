@@ -29,8 +29,9 @@ from calib.edges.report.model import (
     Thumbnail,
 )
 from calib.edges.report.thumbnails import thumbnail_jpeg
+from calib.edges.written import Written
 from calib.errors import ImageError
-from calib.jobs.build.artifacts import Calibrated, Variant, Written
+from calib.jobs.build.artifacts import Calibrated, Variant
 from calib.jobs.build.choose import Choice
 from calib.jobs.build.measuring import FOLDER, Measured
 from calib.jobs.build.request import BuildRequest

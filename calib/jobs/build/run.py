@@ -14,7 +14,7 @@ from calib.core.graph import analyse
 from calib.core.plugins import parse_spec
 from calib.core.scoremap import choose_output, output_makers
 from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder, is_output
-from calib.edges.feeds import FeedReader
+from calib.edges.feeds import FeedReader, bind_dataset
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset
 from calib.edges.models import load_model
@@ -22,11 +22,10 @@ from calib.edges.plugins import all_calibrators
 from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
 from calib.edges.report.page import render_build_report
 from calib.edges.runners.ort import require_provider
+from calib.edges.written import describe_file, json_bytes
 from calib.jobs.build.artifacts import (
     Calibrated,
     Variant,
-    describe_file,
-    json_bytes,
     planned_names,
     rehearse,
     write_records,
@@ -34,7 +33,7 @@ from calib.jobs.build.artifacts import (
     write_variants,
 )
 from calib.jobs.build.choose import Choice, choose_images, describe_samplers
-from calib.jobs.build.collecting import bind_dataset, make_collector
+from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.measuring import Measured, measure_variants
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from calib.core.engine.shapes import ShapeRange, calibration_batch
-from calib.edges.feeds import FeedReader
+from calib.edges.feeds import FeedReader, bind_dataset
 from calib.edges.files import sha256_file
 from calib.edges.manifest import load_dataset
 from calib.edges.tensorrt.calibration import InputSpec
 from calib.errors import ImageError, UsageError
-from calib.jobs.build.collecting import bind_dataset
 from calib.jobs.build.request import describe_inputs
 from calib.jobs.engine.request import EngineRequest
 from calib.jobs.engine.source import EngineSource

@@ -22,8 +22,8 @@ from calib.edges.tensorrt.explicit import build_explicit
 from calib.edges.tensorrt.implicit import build_implicit
 from calib.edges.tensorrt.library import load_tensorrt
 from calib.edges.tensorrt.runner import EngineRunner
+from calib.edges.written import json_bytes
 from calib.errors import MissingLibraryError, UsageError
-from calib.jobs.build.artifacts import json_bytes
 from calib.jobs.engine.native import ImageStream, open_stream
 from calib.jobs.engine.request import MAJORS, EngineRequest
 from calib.jobs.engine.source import EngineSource, read_source

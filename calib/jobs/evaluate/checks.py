@@ -14,7 +14,7 @@ import numpy as np
 
 from calib.core.printable import printable
 from calib.core.scoretable import take_rows
-from calib.edges.evaluation.sources import Calibration, Source, read_calibration
+from calib.edges.evaluation.sources import TRAINED, Calibration, Source, read_calibration
 from calib.edges.files import sha256_file
 from calib.edges.labels import LabelReader
 from calib.edges.manifest import list_splits, load_dataset
@@ -138,7 +138,9 @@ def check_leaks(
         digests = np.array([calibration.images[key] for key in keys], str)
         flat = {"sha256": digests, "phash": empty, "flatness": np.ones(len(keys), np.float32)}
         own = ScoreTable(tuple(keys), flat, (), table.thresholds)
-        where = f"the calibration images of {calibration.folder}"
+        where = (
+            f"the {'training' if TRAINED in calibration.provenance else 'calibration'} images of {calibration.folder}"
+        )
         refuse_shared(shared_images(own, table), where, f"split {request.split or 'of the evaluation'}")
         looked = _scan_calibration(calibration, request, scratch, progress)
         if looked is None:
@@ -155,20 +157,23 @@ def _scan_calibration(
     calibration: Calibration, request: EvaluateRequest, scratch: Path, progress: Progress
 ) -> ScoreTable | None:
     """Score the calibration images where the manifest's splits hold them all, to compare what they look like."""
+    found: dict[str, ImageRecord] = {}
+    part: Dataset | None = None
     for split in list_splits(request.data) or (None,):
         try:
             dataset = load_dataset(request.data, split, request.root, request.preprocess)
         except CalibError:
             continue
-        records = [replace(r, label=None) for r in dataset.records if r.key in calibration.images]
-        if len(records) == len(calibration.images):
-            part = replace(dataset, records=tuple(records), classes=None)
-            table = scan(part, scratch / "calibration.parquet", progress=progress, workers=request.workers).table
-            same = [
-                row for row, key in enumerate(table.keys) if table.columns["sha256"][row] == calibration.images[key]
-            ]
-            return take_rows(table, np.array(same, np.int64)) if len(same) == len(records) else None
-    return None
+        found |= {r.key: replace(r, label=None) for r in dataset.records if r.key in calibration.images}
+        part = dataset
+        if len(found) == len(calibration.images):
+            break
+    if part is None or len(found) < len(calibration.images):
+        return None
+    whole = replace(part, records=tuple(found[key] for key in sorted(found)), classes=None)
+    table = scan(whole, scratch / "calibration.parquet", progress=progress, workers=request.workers).table
+    same = [row for row, key in enumerate(table.keys) if table.columns["sha256"][row] == calibration.images[key]]
+    return take_rows(table, np.array(same, np.int64)) if len(same) == len(found) else None
 
 
 def _file_of(record: ImageRecord) -> str:

@@ -37,8 +37,9 @@ def write_report(counting: Counting, document: Json, images: Sequence[Json]) -> 
     names = [model["name"] for model in document["models"]]
     chosen = choose_worst(images, names, document["reference"], counting.pictures)
     worst = draw_worst(counting, chosen, document["reference"], counting.progress)
-    folder = next((item.source.folder for item in counting.loaded if item.source.folder is not None), None)
-    tensors, calibrators = read_ranges(folder) if folder is not None else (None, ())
+    folders = dict.fromkeys(item.source.folder for item in counting.loaded if item.source.folder is not None)
+    found = (read_ranges(folder) for folder in folders)
+    tensors, calibrators = next((item for item in found if item[0] is not None), (None, ()))
     report = EvaluationReport(
         document=document,
         images=images,

@@ -28,6 +28,7 @@ from calib.jobs.evaluate.counting import SCRATCH, Counting
 from calib.jobs.evaluate.document import judge_all, make_document
 from calib.jobs.evaluate.reporting import write_report
 from calib.jobs.evaluate.request import EvaluateRequest
+from calib.jobs.evaluate.training import compare_trainings
 from calib.jobs.scan import scan
 from calib.stages.compare import Sampling, compare_networks, image_rows
 from calib.stages.describe import Networks, dark_holders, split_facts
@@ -154,6 +155,9 @@ def _answer(question: _Question, progress: Progress) -> Evaluation:
     verdicts = judge_all(models, question.limits, reference, request)
     every_note = (*notes, *left_out, *_remarks(counted.matrices))
     document = make_document(counting, models, slices, split_facts(networks), verdicts, calibrations, every_note)
+    document["trainings"] = compare_trainings(
+        question.loaded, calibrations, networks, slices, question.sampling, reference, progress
+    )
     images = image_rows(networks, slices, reference)
     return _write(counting, Evaluation(request.output, document, images, verdicts, counted.reused))
 

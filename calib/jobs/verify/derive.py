@@ -9,40 +9,38 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import onnx
-
-from calib.core.gate.consistency import (
-    cache_difference,
-    image_disagreements,
-    ranges_difference,
-    statistics_problems,
-)
-from calib.core.gate.provenance import REBUILD
+from calib.core.gate.consistency import ranges_difference, statistics_problems
+from calib.core.gate.provenance import REBUILD, is_training
 from calib.core.plugins import parse_spec
 from calib.core.statfile import unpack
-from calib.core.trtcache import CalibrationCache, parse
-from calib.edges.builddir import RELEASE, STATISTICS
-from calib.edges.models import load_model
+from calib.core.trtcache import parse
+from calib.edges.builddir import STATISTICS
 from calib.edges.plugins import all_calibrators
 from calib.edges.progress import SilentProgress
+from calib.edges.written import json_bytes
 from calib.errors import CalibError, FormatError
-from calib.jobs.build.artifacts import SELECTION, Calibrated, json_bytes, make_variant
+from calib.jobs.build.artifacts import Calibrated, make_variant
 from calib.jobs.build.sources import Source, make_sources
-from calib.jobs.sample import read_selection
+from calib.jobs.verify.comparing import (
+    UNREADABLE,
+    check_cache,
+    check_coverage,
+    check_images,
+    check_network,
+    check_release,
+    compared,
+    reason,
+)
 from calib.jobs.verify.subject import Subject
-from calib.stages.cachefile import Coverage
+from calib.jobs.verify.trained import check_training
 from calib.stages.collect import Collected
-from calib.stages.qdq import activation_ranges
 from calib.stages.ranges import BoundCalibrator, bind_calibrators, calibrate
 from calib.stages.rangesfile import ranges_document
 from calib.types.gate import Check, few
 from calib.types.statistics import TensorStatistics
 
 OTHER_VERSION = "verify with the calib that built it (see `versions`), or build again with this one"
-UNREADABLE = (OSError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,12 @@ class Derived:
 
 
 def check_derivation(subject: Subject, workers: int) -> Derived:
-    """Recompute ranges, caches and Q/DQ networks from ``statistics.npz`` and compare them with the files."""
+    """Recompute ranges, caches and Q/DQ networks from ``statistics.npz`` and compare them with the files.
+
+    Of a training, whose ranges are learnt, the Q/DQ network and the cache follow from ranges and trained weights.
+    """
+    if is_training(subject.provenance):
+        return Derived(check_training(subject))
     try:
         calibrators = _calibrators(subject)
         sources = make_sources(subject.model, subject.network, calibrators, SilentProgress())
@@ -72,7 +75,7 @@ def check_derivation(subject: Subject, workers: int) -> Derived:
         found = _Recomputation(subject, source, infix, workers)
         checks += found.checks()
         calibrated += [found.calibrated] if found.calibrated else []
-    checks += [_check_images(subject), _check_release(subject)]
+    checks += [check_images(subject), check_release(subject)]
     return Derived(checks, calibrated)
 
 
@@ -134,7 +137,7 @@ class _Recomputation:
         try:
             statistics, about = unpack((self._subject.folder / name).read_bytes(), name)
         except (FormatError, OSError) as error:
-            return {}, Check(name, "fail", f"cannot be read: {_reason(error)}", REBUILD)
+            return {}, Check(name, "fail", f"cannot be read: {reason(error)}", REBUILD)
         problems = statistics_problems(statistics, self._source.network)
         images = about.get("images")
         if images != self._subject.provenance["images"]:
@@ -151,15 +154,15 @@ class _Recomputation:
             data = (self._subject.folder / name).read_bytes()
             differences = [] if data == json_bytes(wanted) else ranges_difference(json.loads(data), wanted)
         except UNREADABLE as error:
-            return Check(name, "fail", f"cannot be read: {_reason(error)}", REBUILD)
+            return Check(name, "fail", f"cannot be read: {reason(error)}", REBUILD)
         if data != json_bytes(wanted) and not differences:
             differences = ["the same ranges in other bytes"]
-        return _compared(name, differences, "what the statistics give, exactly")
+        return compared(name, differences, "what the statistics give, exactly")
 
     def _check_float_network(self) -> Iterator[Check]:
         name = self._source.file_name
         if name and self._subject.same_model:
-            yield _check_network(self._subject.folder / name, self._source.model, "the equalized network")
+            yield check_network(self._subject.folder / name, self._source.model, "the equalized network")
 
     def _check_variant(self, calibrated: Calibrated, calibrator: BoundCalibrator) -> Iterator[Check]:
         request, label = self._subject.request, calibrator.label
@@ -170,101 +173,10 @@ class _Recomputation:
         except CalibError as error:
             yield Check(label, "fail", f"cannot be made again: {error.got}", error.remedy)
             return
-        yield _check_cache(self._subject.folder / f"{label}.cache", parse(cache))
+        yield check_cache(self._subject.folder / f"{label}.cache", parse(cache))
         if label == self._subject.labels[0]:
-            yield _check_coverage(variant.coverage)
+            yield check_coverage(variant.coverage)
         if self._subject.same_model:
-            yield _check_network(self._subject.folder / f"{label}.qdq.onnx", variant.quantized.model, "Q/DQ network")
+            yield check_network(self._subject.folder / f"{label}.qdq.onnx", variant.quantized.model, "Q/DQ network")
         else:
             yield Check(f"{label}.qdq.onnx", "skip", "needs the network it was built from")
-
-
-def _check_cache(path: Path, expected: CalibrationCache) -> Check:
-    try:
-        stored = parse(path.read_bytes(), path.name)
-    except (FormatError, OSError) as error:
-        return Check(path.name, "fail", f"cannot be read: {_reason(error)}", REBUILD)
-    return _compared(path.name, cache_difference(stored, expected), f"{len(expected.entries)} scales")
-
-
-def _check_coverage(coverage: Coverage) -> Check:
-    """Say which float activations of the network have no scale; TensorRT runs the layers around these in float."""
-    missing = coverage.never_observed
-    if missing:
-        detail = f"{len(missing)} tensors were never observed and have no scale: {few(missing)}"
-        return Check("coverage", "note", detail, "calibrate on images that reach these branches, or accept float there")
-    return Check("coverage", "pass", f"all {len(coverage.covered)} float tensors of the network have a scale")
-
-
-def _check_network(path: Path, expected: onnx.ModelProto, what: str) -> Check:
-    try:
-        stored = load_model(path)
-    except CalibError as error:
-        return Check(path.name, "fail", f"cannot be read: {error.got}", REBUILD)
-    if _parts(stored) == _parts(expected):
-        return Check(path.name, "pass", f"{what}, as ranges and weights give it")
-    detail = f"not what ranges and weights give: {_network_difference(stored, expected)}"
-    return Check(path.name, "fail", detail, REBUILD)
-
-
-def _parts(model: onnx.ModelProto) -> list[bytes]:
-    """A network's content in comparable form, wherever its weights were stored."""
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
-    for tensor in bare.graph.initializer:
-        tensor.ClearField("data_location")
-    weights = [tensor.SerializeToString(deterministic=True) for tensor in bare.graph.initializer]
-    del bare.graph.initializer[:]
-    return [bare.SerializeToString(deterministic=True), *weights]
-
-
-def _network_difference(stored: onnx.ModelProto, expected: onnx.ModelProto) -> str:
-    ours, theirs = _scales(expected), _scales(stored)
-    scales = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-    if scales:
-        return f"other scales for {few(scales)}"
-    before, after = _weights(expected), _weights(stored)
-    weights = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    return f"other weights: {few(weights)}" if weights else "other nodes or attributes"
-
-
-def _weights(model: onnx.ModelProto) -> dict[str, bytes]:
-    return {item.name: item.SerializeToString(deterministic=True) for item in model.graph.initializer}
-
-
-def _scales(model: onnx.ModelProto) -> dict[str, float]:
-    try:
-        return activation_ranges(model)
-    except (CalibError, ValueError, TypeError, IndexError, KeyError, RecursionError):  # a damaged network
-        return {}
-
-
-def _check_images(subject: Subject) -> Check:
-    images = subject.provenance["images"]
-    try:
-        listed = [(item.image, item.sha256) for item in read_selection(subject.folder / SELECTION)]
-    except (CalibError, *UNREADABLE) as error:
-        return Check(SELECTION, "fail", f"cannot be read: {_reason(error)}", REBUILD)
-    return _compared(SELECTION, image_disagreements(images, {SELECTION: listed}), f"{len(images)} images")
-
-
-def _check_release(subject: Subject) -> Check:
-    first = subject.folder / f"{subject.labels[0]}.cache"
-    try:
-        same = (subject.folder / RELEASE).read_bytes() == first.read_bytes()
-    except OSError as error:
-        return Check(RELEASE, "fail", f"cannot be read: {_reason(error)}", REBUILD)
-    differs = [] if same else [f"not the cache of {subject.labels[0]}"]
-    return _compared(RELEASE, differs, f"the cache of {subject.labels[0]}")
-
-
-def _compared(name: str, differences: Sequence[str], agreed: str) -> Check:
-    if not differences:
-        return Check(name, "pass", agreed)
-    return Check(name, "fail", "; ".join(differences[:3]) + (" and more" if len(differences) > 3 else ""), REBUILD)
-
-
-def _reason(error: Any) -> str:
-    if isinstance(error, CalibError):
-        return f"{error.place}: {error.got}"
-    return str(getattr(error, "strerror", None) or error or type(error).__name__).lower()

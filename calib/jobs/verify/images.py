@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from calib.core.gate.consistency import extremes_not_reached, extremes_outside
+from calib.edges.feeds import bind_dataset
 from calib.edges.files import sha256_file
 from calib.edges.manifest import load_dataset
 from calib.jobs.build.artifacts import Calibrated
-from calib.jobs.build.collecting import bind_dataset, make_collector
+from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.request import describe_inputs
 from calib.jobs.verify.request import VerifyRequest
 from calib.jobs.verify.subject import Subject
@@ -39,7 +40,7 @@ def check_data(
         return [Check(name, "skip", NO_DATA) for name in TALLIED]
     split = request.split if request.split is not None else subject.request["split"]
     dataset = _load(request, split)
-    digests = _hash_calibration(subject, dataset, request.workers, progress)
+    digests = _hash_calibration(subject, request, dataset, progress)
     checks = [*_check_description(subject, dataset), *_check_images(subject, digests)]
     checks.append(_check_overlap(subject, request, progress))
     checks.append(_check_values(subject, request, dataset, digests, calibrated, progress))
@@ -74,12 +75,20 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def _hash_calibration(
-    subject: Subject, dataset: Dataset, workers: int | None, progress: Progress
+    subject: Subject, request: VerifyRequest, dataset: Dataset, progress: Progress
 ) -> dict[str, str | None]:
-    """Sha256 of every calibration image as it is now; None where it is missing."""
+    """Sha256 of every calibration image as it is now; None where it is missing.
+
+    A training depends on the images of its validation split, too.
+    """
     records = {record.key: record for record in dataset.records}
+    further = subject.request.get("val_split")
+    if further is not None:
+        records |= {record.key: record for record in _load(request, further).records}
     keys = list(subject.provenance["images"])
-    found = _hash_all([records[key] for key in keys if key in records], "hash calibration images", workers, progress)
+    found = _hash_all(
+        [records[key] for key in keys if key in records], "hash calibration images", request.workers, progress
+    )
     return {key: found.get(key) for key in keys}
 
 

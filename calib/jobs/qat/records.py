@@ -1,0 +1,130 @@
+"""What a training leaves for others to check: curves, cost and changes, images with their hashes, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from calib.core.gate.provenance import SCHEMA
+from calib.edges.files import sha256_file
+from calib.edges.provenance import host
+from calib.jobs.qat.artifacts import NAME, Product
+from calib.jobs.qat.changes import range_changes, weight_changes
+from calib.jobs.qat.ground import Ground
+from calib.jobs.qat.request import QatRequest
+from calib.jobs.qat.splits import Splits
+from calib.jobs.qat.training import Trained, control_settings
+from calib.types.data import Dataset
+
+TRAINED, VALIDATED = "training", "validation"
+
+
+def training_document(
+    request: QatRequest, ground: Ground, splits: Splits, product: Product, trained: Trained, control: Trained | None
+) -> dict[str, Any]:
+    """Describe the training: how, how long, how it went, what it changed."""
+    return {
+        "schema": 1,
+        "network": request.model,
+        "data": {
+            "manifest": splits.train.name,
+            "train": {"split": splits.train.split, "images": len(splits.train.records)},
+            "validation": {
+                "split": splits.valid.split,
+                "images": len(splits.valid.records),
+                "held_out": splits.held_out,
+                "words": splits.words,
+            },
+        },
+        "start": {
+            "source": ground.start.source,
+            "calibrator": ground.start.calibrator,
+            "unmatched": list(ground.start.unmatched),
+            "calibrated": list(ground.start.calibrated),
+        },
+        "quantized": {"activations": len(ground.plan.activations), "weights": len(ground.plan.weights)},
+        "qat": describe_training(trained),
+        "control": None if control is None else describe_training(control),
+        "ranges": range_changes(ground.start.amax, product.learnt),
+        "weights": weight_changes(ground.network.model, product.weights),
+    }
+
+
+def describe_training(trained: Trained) -> dict[str, Any]:
+    """Settings, cost and curve of one training."""
+    state = trained.state
+    best = state.points[state.best]
+    return {
+        "settings": asdict(trained.settings),
+        "cost": {
+            "steps": state.step,
+            "images": state.points[-1].images,
+            "seconds": state.seconds,
+            "device": trained.device,
+            "processes": trained.processes,
+        },
+        "ended": state.finished,
+        "kept": {"which": trained.settings.keep, "step": best.step if trained.settings.keep == "best" else state.step},
+        "curve": [asdict(point) for point in state.points],
+    }
+
+
+def hash_images(splits: Splits, *, validated: bool, workers: int) -> dict[str, tuple[str, str]]:
+    """Sha256 and use of every image that the result depends on.
+
+    Args:
+        splits: the images.
+        validated: whether the validation images chose anything.
+        workers: files read at once.
+    """
+    found = _hash(splits.train, TRAINED, workers)
+    return {**_hash(splits.valid, VALIDATED, workers), **found} if validated or splits.held_out else found
+
+
+def _hash(dataset: Dataset, purpose: str, workers: int) -> dict[str, tuple[str, str]]:
+    with ThreadPoolExecutor(workers) as pool:
+        digests = pool.map(lambda record: sha256_file(Path(record.path)), dataset.records)
+        return {record.key: (digest, purpose) for record, digest in zip(dataset.records, digests, strict=True)}
+
+
+def provenance(
+    fingerprint: Mapping[str, Any],
+    ground: Ground,
+    trained: Trained,
+    images: Mapping[str, tuple[str, str]],
+    control: Trained | None,
+) -> dict[str, Any]:
+    """Describe the folder as a build's, with the training beside it."""
+    settings = asdict(trained.settings)
+    return {
+        "schema": SCHEMA,
+        "request": dict(fingerprint),
+        "calibrators": [{"name": NAME, "spec": NAME, "parameters": settings}],
+        "evaluation": None,
+        "samplers": [],
+        "seed": fingerprint["seed"],
+        "preprocess": fingerprint["preprocess"],
+        "images": {key: digest for key, (digest, _) in sorted(images.items())},
+        "host": host(),
+        "training": {
+            "start": ground.start.source,
+            "network": dict(ground.network.digests),
+            "steps": trained.state.step,
+            "control": None if control is None else asdict(control_settings(trained)),
+        },
+    }
+
+
+def cost_words(document: Mapping[str, Any]) -> Iterable[str]:
+    """Say for people what a training cost and how it went."""
+    for name in ("qat", "control"):
+        found = document[name]
+        if found is not None:
+            cost, curve = found["cost"], found["curve"]
+            yield (
+                f"{name}: {cost['steps']} steps, {cost['images']} images, {cost['seconds'] / 60:.1f} minutes on "
+                f"{cost['device']}; validation mIoU {curve[0]['miou']:.4f} → {curve[-1]['miou']:.4f}"
+            )

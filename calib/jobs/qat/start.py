@@ -1,0 +1,154 @@
+"""The ranges a training starts from: a build's, a file's, or those of a calibration of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calib.core.graph import Network, analyse
+from calib.edges.builddir import PROVENANCE
+from calib.edges.files import read_bytes
+from calib.edges.models import load_model
+from calib.edges.tables import load_table
+from calib.errors import CalibError, FormatError, UsageError
+from calib.jobs.qat.network import FloatNetwork
+from calib.stages.matching import match_networks
+from calib.stages.modules import map_modules, to_tensors
+from calib.stages.qdqstrip import strip_qdq
+from calib.types.rangetable import LEVELS, RangeTable
+
+RANGES = "ranges.json"
+
+
+@dataclass(frozen=True)
+class StartRanges:
+    """Ranges by tensor name of the network under training.
+
+    Attributes:
+        amax: half-width by tensor.
+        source: where they come from, for people.
+        calibrator: the calibrator that chose them, or empty.
+        unmatched: tensors of the source that have no counterpart in the network.
+        folder: the build folder, or None.
+        calibrated: tensors that the source had no range for, and that were calibrated instead.
+    """
+
+    amax: Mapping[str, float]
+    source: str
+    calibrator: str = ""
+    unmatched: tuple[str, ...] = ()
+    folder: Path | None = None
+    calibrated: tuple[str, ...] = ()
+
+
+def read_start(init: str, calibrator: str | None, network: FloatNetwork) -> StartRanges:
+    """Read the ranges of a build folder or of a file of ranges, matched to the network's tensors.
+
+    Raises:
+        UsageError: the build has no such calibrator, or its ranges belong to the equalized twin.
+        FormatError: the folder or file cannot be read.
+    """
+    path = Path(init)
+    return _of_build(path, calibrator, network) if path.is_dir() else of_table(load_table(str(path)), network)
+
+
+def of_table(table: RangeTable, network: FloatNetwork) -> StartRanges:
+    """Take the ranges of a table, of modules or of tensors, that are of the network's tensors.
+
+    Raises:
+        UsageError: not one of them is.
+    """
+    named, lost = table, tuple[str, ...]()
+    if table.naming == "module":
+        named, lost = to_tensors(table, map_modules(network.model, network.network))
+    known = {item.name for item in network.network.activations}
+    amax = {item.name: item.amax if item.scale is None else item.scale * LEVELS for item in named}
+    fitting = {name: value for name, value in amax.items() if name in known}
+    if not fitting:
+        raise UsageError(
+            table.place,
+            expected=f"ranges of tensors of {network.place}",
+            got=f"{len(table)} ranges, none of a tensor that it has",
+            remedy="pass a build folder, whose tensors are matched by structure, or map the file with `calib cache "
+            "convert`",
+        )
+    unmatched = (*lost, *(name for name in amax if name not in known))
+    return StartRanges(fitting, table.place, "", unmatched)
+
+
+def _of_build(folder: Path, wanted: str | None, network: FloatNetwork) -> StartRanges:
+    names = _calibrators(folder)
+    name = names[0] if wanted is None else wanted
+    if name not in names:
+        raise UsageError(
+            f"--calibrator {wanted}", expected=f"one of the build's: {', '.join(names)}", got=repr(wanted),
+            remedy=f"name one of these, or build {folder} with it",
+        )  # fmt: skip
+    amax = _amax(folder, name)
+    if amax is None:
+        twin = folder / "equalized.float.onnx"
+        raise UsageError(
+            f"--calibrator {name}",
+            expected="ranges of the network as it is",
+            got="ranges of the equalized network",
+            remedy=f"train that one: calib qat {twin} --init {folder} --calibrator {name}"
+            if network.place != twin.name
+            else "build again; ranges.equalized.json is missing",
+        )
+    renamed, unmatched = _renamed(folder / f"{name}.qdq.onnx", amax, network)
+    return StartRanges(renamed, f"{folder} ({name})", name, unmatched, folder)
+
+
+def _calibrators(folder: Path) -> list[str]:
+    try:
+        provenance = json.loads(read_bytes(str(folder / PROVENANCE)))
+        return [str(item["name"]) for item in provenance["calibrators"]]
+    except (CalibError, ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            str(folder),
+            expected=f"a build folder with {PROVENANCE}",
+            got=f"{type(error).__name__}: {error}".splitlines()[0],
+            remedy="make one with `calib build`, or leave --init out",
+        ) from error
+
+
+def _amax(folder: Path, name: str) -> dict[str, float] | None:
+    """The calibrator's ranges of every tensor that was observed; None where it is not in the file."""
+    place = str(folder / RANGES)
+    try:
+        found: Any = json.loads(read_bytes(place))
+        if name not in {item["name"] for item in found["calibrators"]}:
+            return None
+        return {
+            item["name"]: float(item["ranges"][name]["amax"])
+            for item in found["tensors"]
+            if item["count"] != 0 and name in item["ranges"]
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            place, expected="ranges as `calib build` writes them", got=f"{type(error).__name__}: {error}",
+            remedy="build again",
+        ) from error  # fmt: skip
+
+
+def _renamed(
+    quantized: Path, amax: Mapping[str, float], network: FloatNetwork
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Carry ranges over to the network's own tensor names; the build's network is its Q/DQ file without the pairs."""
+    model = strip_qdq(load_model(quantized), str(quantized)).model
+    known = analyse(model)
+    if _same(known, network.network):
+        return dict(amax), ()
+    match = match_networks(model, known, network.model, network.network)
+    found = {match.pairs[name]: value for name, value in amax.items() if name in match.pairs}
+    return found, tuple(name for name in amax if name not in match.pairs)
+
+
+def _same(one: Network, other: Network) -> bool:
+    """Whether two networks have the same nodes, names and all."""
+    return [(node.op_type, node.inputs, node.outputs) for node in one.nodes] == [
+        (node.op_type, node.inputs, node.outputs) for node in other.nodes
+    ]

@@ -1,0 +1,174 @@
+"""Train the quantized network and, as a control, the float one, alike."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from calib.core.graph import analyse
+from calib.core.plan import QuantizationPlan
+from calib.core.scoresource import ScoreSource, find_scores
+from calib.edges.feeds import bind_dataset
+from calib.errors import ManifestError
+from calib.jobs.qat.network import FloatNetwork
+from calib.jobs.qat.request import QatRequest
+from calib.jobs.qat.splits import Splits
+from calib.types.progress import Progress
+
+VOID = -1
+"""Label value of pixels that do not count; outside any class table."""
+VALIDATIONS = 20
+"""Validations over a training, where epochs are not longer apart."""
+PATIENCE = 10
+UNLIMITED = 10**9
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training.
+
+    Attributes:
+        network: the trained module, on the CPU.
+        state: how it went.
+        settings: with what numbers.
+        device: what it was trained on, for people.
+        processes: how many trained together.
+    """
+
+    network: Any
+    state: Any
+    settings: Any
+    device: str
+    processes: int
+
+
+def source_of(request: QatRequest, network: FloatNetwork, splits: Splits) -> ScoreSource:
+    """Find the scores to train on.
+
+    Raises:
+        ManifestError: the manifest names no classes.
+        ModelError: the network has no scores of these classes.
+    """
+    return find_scores(network.network, _class_count(splits), request.output_name, network.place)
+
+
+def _class_count(splits: Splits) -> int:
+    classes = splits.train.classes
+    if classes is None or not classes.names:
+        raise ManifestError(
+            splits.train.manifest_path, expected="classes, to train on labels", got="none",
+            remedy="add classes: [NAME, …] in train-id order",
+        )  # fmt: skip
+    return len(classes.names)
+
+
+def make_settings(request: QatRequest, splits: Splits, world: int) -> Any:
+    """The numbers of the training: steps from epochs, and what the request leaves open."""
+    from calib.edges.qat.settings import TrainSettings
+
+    each = max(1, -(-len(splits.train.records) // (request.batch_size * world)))
+    steps = request.steps or request.epochs * each
+    if request.max_minutes is not None and request.steps is None:
+        steps = UNLIMITED
+    keep = request.keep or ("last" if splits.held_out else "best")
+    patience = request.patience if request.patience is not None else (0 if splits.held_out else PATIENCE)
+    return TrainSettings(
+        steps=steps,
+        max_seconds=None if request.max_minutes is None else request.max_minutes * 60,
+        batch_size=request.batch_size,
+        lr=request.lr,
+        scale_lr=request.scale_lr,
+        optimizer=request.optimizer,
+        weight_decay=request.weight_decay,
+        clip=request.clip,
+        precision=request.precision or ("fp16" if request.device == "cuda" else "fp32"),
+        ema=request.ema,
+        distill=request.distill,
+        temperature=request.temperature,
+        seed=request.seed,
+        augment=request.augment,
+        validate_every=max(each, steps // VALIDATIONS) if steps < UNLIMITED else each,
+        patience=patience,
+        keep=keep,
+        checkpoint_seconds=request.checkpoint_seconds,
+    )
+
+
+@dataclass(frozen=True)
+class Coach:
+    """Trains networks on the same material.
+
+    Attributes:
+        request: what was asked for.
+        network: the float network.
+        model: the same, its operator set raised as the Q/DQ writer needs it.
+        splits: images.
+        world: processes and device.
+        folder: where checkpoints go.
+        progress: is shown how far it is.
+    """
+
+    request: QatRequest
+    network: FloatNetwork
+    model: onnx.ModelProto
+    splits: Splits
+    world: Any
+    folder: Path
+    progress: Progress
+
+    def train(self, name: str, plan: QuantizationPlan | None, settings: Any) -> Trained:
+        """Train the network: with fake quantization where the plan says, or without.
+
+        Args:
+            name: names the checkpoint.
+            plan: made from ``model``; None for the float network.
+            settings: a ``TrainSettings``.
+        """
+        from calib.edges.qat.module import OnnxModule
+        from calib.edges.qat.trainer import Trainer, teacher_of
+
+        source = source_of(self.request, self.network, self.splits)
+        student = OnnxModule(
+            self.model,
+            plan,
+            network=analyse(self.model),
+            outputs=(source.tensor,),
+            learn_scales=self.request.learn_scales,
+            learn_weight_scales=self.request.learn_weight_scales,
+            scale_bits=self.request.scale_bits,
+        )
+        teacher = teacher_of(student) if settings.distill else None
+        trainer = Trainer(
+            student, teacher, self._material(source), settings, self.world, self.folder / f"{name}.checkpoint", name
+        )
+        workers = self.request.workers or os.cpu_count() or 1
+        state = trainer.train(self.progress, workers)
+        return Trained(student.cpu(), state, settings, device_name(self.world.device), self.world.size)
+
+    def _material(self, source: ScoreSource) -> Any:
+        from calib.edges.qat.data import Examples
+        from calib.edges.qat.task import Task
+        from calib.edges.qat.trainer import Material
+
+        parts = []
+        for dataset in (self.splits.train, self.splits.valid):
+            bindings = bind_dataset(self.network.network, dataset, self.network.place)
+            parts.append(Examples(dataset, bindings, VOID))
+        names = tuple(tensor.name for tensor in self.network.network.inputs)
+        return Material(Task(source, _class_count(self.splits), VOID), parts[0], parts[1], names)
+
+
+def control_settings(trained: Trained) -> Any:
+    """The control's numbers: as many steps as the quantized network took, on the same schedule, no early stop."""
+    return replace(trained.settings, steps=trained.state.step, max_seconds=None, patience=0)
+
+
+def device_name(device: Any) -> str:
+    """Name a device for people."""
+    import torch
+
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
