@@ -24,6 +24,8 @@ SETUP_NANOSECONDS = 10_000.0
 """Of loading a node into one more session, spread over the images it will run on."""
 SETUP_NANOSECONDS_A_BYTE = 0.1
 """Of copying a constant into one more session, likewise; it also stands for the memory that takes."""
+TAP_BYTES = 192 << 20
+"""Of the tensors that the units of one leg start from, at most, wherever it can be cut: they are in memory together."""
 MOST_PLACES = 400
 """Places for a cut that are considered; of more, those that hand the least on."""
 FUSING = frozenset(
@@ -44,6 +46,7 @@ class Line:
         starts: of each place, the units that switch an operand there, as a bit mask.
         cost: of each place, nanoseconds.
         setup: of each place, nanoseconds that one more session with this node costs a run.
+        taps: of each place, bytes that the units at it start from.
     """
 
     order: Sequence[int]
@@ -52,6 +55,7 @@ class Line:
     starts: Sequence[int]
     cost: Sequence[float]
     setup: Sequence[float]
+    taps: Sequence[int]
 
 
 def handed_on(line: Line, network: Network) -> list[frozenset[str]]:
@@ -112,12 +116,18 @@ def choose_cuts(
 def _costs(
     line: Line, start: int, ends: Sequence[int], alive: Sequence[frozenset[str]], sizes: Mapping[str, int]
 ) -> list[tuple[int, float]]:
-    """Time of a leg from ``start`` to each of ``ends``, over all units; what the leg only passes on costs nothing."""
+    """Time of a leg from ``start`` to each of ``ends``, over all units; what the leg only passes on costs nothing.
+
+    Legs that hold too much are left out, all but the shortest.
+    """
     found: list[tuple[int, float]] = []
-    whole, own, local, seen = 0.0, 0.0, 0, 0
+    whole, own, local, seen, held = 0.0, 0.0, 0, 0, 0
     wanted = iter(ends)
     end = next(wanted)
     for place in range(start, len(line.order)):
+        held += line.taps[place]
+        if found and held > TAP_BYTES:
+            break
         local |= line.starts[place]
         seen |= line.reach[place]
         whole += line.cost[place]

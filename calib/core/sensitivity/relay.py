@@ -118,6 +118,7 @@ class Relay:
             starts=[starts.get(index, 0) for index in order],
             cost=[nanoseconds(network.nodes[index], network, shapes) for index in order],
             setup=[self._setup(index) for index in order],
+            taps=[sum(sizes.get(name, 0) for name in self._reads(index)) if index in starts else 0 for index in order],
         )
         alive = handed_on(line, network)
         places = places_to_cut(line, network, alive, self._kinds, sizes)

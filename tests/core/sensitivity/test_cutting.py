@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from calib.core.graph import analyse
+from calib.core.sensitivity import cutting
 from calib.core.sensitivity.cutting import Line, _costs, choose_cuts, handed_on, places_to_cut
 from tests.graphs import model, node, weight
 
 
 def line_of(network, costs, starts, reach) -> Line:
     reads = [[name for name in network.nodes[i].inputs if name not in network.constants] for i in network.order]
-    return Line(network.order, reads, reach, starts, costs, [0.0] * len(network.order))
+    return Line(network.order, reads, reach, starts, costs, [0.0] * len(network.order), [0] * len(network.order))
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_the_cheapest_cuts_are_chosen(network):
         starts = [sum(1 << number for number, unit in enumerate(units) if unit == place) for place in range(9)]
         reach = [sum(1 << number for number, unit in enumerate(units) if unit <= place) for place in range(9)]
         setup = rng.uniform(0, 2e5, 9).tolist()
-        line = Line(network.order, line_of(network, costs, starts, reach).reads, reach, starts, costs, setup)
+        line = Line(network.order, line_of(network, costs, starts, reach).reads, reach, starts, costs, setup, [0] * 9)
         alive = handed_on(line, network)
         sizes = {f"t{place}": int(rng.integers(100, 200_000)) for place in range(9)}
         places = [0, 2, 3, 5, 7, 9]
@@ -53,6 +55,16 @@ def test_the_cheapest_cuts_are_chosen(network):
         inside = itertools.chain.from_iterable(itertools.combinations(places[1:-1], n) for n in range(len(places) - 1))
         best = min(total(line, [0, *cuts, 9], alive, sizes) for cuts in inside)
         assert total(line, found, alive, sizes) == pytest.approx(best)
+
+
+def test_a_leg_holds_no_more_than_fits_unless_it_cannot_be_cut(network, monkeypatch):
+    monkeypatch.setattr(cutting, "TAP_BYTES", 100)
+    everywhere = [(1 << 9) - 1] * 9
+    plain = line_of(network, [1.0] * 9, [1 << place for place in range(9)], everywhere)
+    line = replace(plain, taps=[60, 0, 60, 0, 150, 0, 40, 0, 60])
+    alive = handed_on(line, network)
+    assert choose_cuts(line, [0, 2, 3, 5, 7, 9], alive, {}) == [0, 2, 3, 5, 9]
+    assert choose_cuts(plain, [0, 2, 3, 5, 7, 9], alive, {}) == [0, 9]
 
 
 def total(line, cuts, alive, sizes) -> float:
