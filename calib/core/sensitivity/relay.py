@@ -75,11 +75,6 @@ class Relay:
         self.legs = self._cut(order, shapes)
         self._leg_of = {index: number for number, leg in enumerate(self.legs) for index in leg.nodes}
 
-    @property
-    def inputs(self) -> frozenset[str]:
-        """Inputs of the network that are read at all."""
-        return frozenset(item.name for item in self._network.inputs)
-
     def legs_of(self, unit: int) -> tuple[int, ...]:
         """Legs at whose nodes a unit switches operands, ascending."""
         found = {self._leg_of[index] for index in self._subject.units[unit].nodes if index in self._leg_of}

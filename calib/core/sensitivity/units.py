@@ -15,7 +15,6 @@ import onnx
 from onnx import helper
 
 from calib.core.graph import Network, Node, analyse
-from calib.core.roles import COMPUTE
 from calib.errors import ModelError
 
 K = TypeVar("K")
@@ -324,8 +323,3 @@ def unique_names(units: Sequence[Unit]) -> tuple[Unit, ...]:
         seen[unit.name] = seen.get(unit.name, 0) + 1
         answer.append(unit if seen[unit.name] == 1 else replace(unit, name=f"{unit.name} #{seen[unit.name]}"))
     return tuple(answer)
-
-
-def is_layer(unit: Unit, network: Network) -> bool:
-    """Whether a unit holds an operator with an INT8 kernel of its own."""
-    return any(network.nodes[index].op_type in COMPUTE for index in unit.nodes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,11 +99,6 @@ def choose_images(
     sampling = Sampling(request.resamples, request.seed, groups)
     every_note = (*notes, *(left_out if labelled else ()), *([ignored] if ignored else []))
     return Images(dataset, table, keys, placed, sampling, labelled, every_note)
-
-
-def index_path(folder: Path) -> Path:
-    """Where the scan's index lies in an output folder."""
-    return folder / INDEX
 
 
 def _labelled_part(dataset: Dataset) -> tuple[Dataset, bool, list[str]]:
