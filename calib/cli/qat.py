@@ -95,6 +95,12 @@ def command(
             rich_help_panel=TRAINING,
         ),
     ] = False,
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--freeze", help="Weights that stay, by name or node name: PATTERN with * and ?.", rich_help_panel=TRAINING
+        ),
+    ] = None,
     scale_bits: Annotated[
         int,
         typer.Option(
@@ -192,6 +198,7 @@ def command(
         temperature=temperature,
         learn_scales=learn_scales,
         learn_weight_scales=learn_weight_scales,
+        freeze=tuple(freeze or ()),
         scale_bits=scale_bits,
         control=control,
         augment=augment,

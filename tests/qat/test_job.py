@@ -24,7 +24,7 @@ from calib.core.graph import analyse  # noqa: E402
 from calib.core.trtcache import parse  # noqa: E402
 from calib.edges.models import load_model  # noqa: E402
 from calib.edges.progress import SilentProgress  # noqa: E402
-from calib.errors import LeakError, ModelError, UsageError  # noqa: E402
+from calib.errors import LeakError, ManifestError, ModelError, UsageError  # noqa: E402
 from calib.jobs.evaluate import evaluate  # noqa: E402
 from calib.jobs.qat import QatRequest, run_qat  # noqa: E402
 from calib.jobs.verify.request import VerifyRequest  # noqa: E402
@@ -226,6 +226,52 @@ def test_learnt_weight_scales_pass_the_gate(data: Evalset, weights: Path, build:
     run_qat(asked, SilentProgress())
     found = verify(VerifyRequest(folder=tmp_path, model=tmp_path / "float.onnx"), SilentProgress())
     assert found.passed, [check for check in found.checks if check.status == "fail"]
+
+
+def test_frozen_weights_stay_to_the_bit(data: Evalset, weights: Path, build: Path, tmp_path: Path) -> None:
+    asked = request(
+        data, weights, tmp_path, init=str(build), control=False, scale_bits=24, freeze=("head.*", "/stem/*")
+    )
+    run_qat(asked, SilentProgress())
+    changes = json.loads((tmp_path / "training.json").read_bytes())["weights"]
+    still = {item["tensor"] for item in changes if item["change"] == 0}
+    start = load_model(tmp_path / "float.onnx")
+    stem = next(node for node in start.graph.node if node.name == "/stem/stem.0/Conv")
+    assert still == {"head.weight", "head.bias", *stem.input[1:]}
+    with pytest.raises(UsageError, match="expected a pattern of weights or nodes, got none that it names"):
+        run_qat(replace(asked, freeze=("tail.*",)), SilentProgress())
+
+
+def test_images_without_label_are_refused_before_any_work(data: Evalset, exported: Path, tmp_path: Path) -> None:
+    import yaml
+
+    manifest = yaml.safe_load(data.manifest.read_text())
+    del manifest["splits"]["train"]["labels"]
+    manifest["root"] = str(data.manifest.parent)
+    (tmp_path / "set.yaml").write_text(yaml.safe_dump(manifest))
+    asked = request(data, None, tmp_path / "out", model=str(exported))  # type: ignore[arg-type]
+    with pytest.raises(ManifestError, match="a label for every image, got 12 of 12 without"):
+        run_qat(replace(asked, data=str(tmp_path / "set.yaml")), SilentProgress())
+
+
+def test_functions_of_an_export_are_inlined(data: Evalset, tmp_path: Path) -> None:
+    parsed = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        net (float[N,3,H,W] image) => (float[N,5,H,W] logits)
+        { a = own.twice (image)  b = Conv (a, w)  c = Relu (b)  logits = Conv (c, v) }
+        <domain: "own", opset_import: ["" : 17]>
+        twice (x) => (y) { y = Add (x, x) }
+    """)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (6, 3, 1, 1)), ("v", (5, 6, 1, 1))):
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+    onnx.save(parsed, tmp_path / "net.onnx")
+    asked = request(data, None, tmp_path / "out", model=str(tmp_path / "net.onnx"), control=False)  # type: ignore[arg-type]
+    run_qat(asked, SilentProgress())
+    written = load_model(tmp_path / "out" / "float.onnx")
+    assert [node.op_type for node in written.graph.node] == ["Add", "Conv", "Relu", "Conv"]
+    assert not written.functions
+    assert len(activation_ranges(load_model(tmp_path / "out" / "qat.qdq.onnx"))) == 1
 
 
 def test_the_report_shows_curves_changes_and_next_steps(finished: Path) -> None:

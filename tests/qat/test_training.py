@@ -24,11 +24,12 @@ from calib.edges.manifest import load_dataset  # noqa: E402
 from calib.edges.models import load_model  # noqa: E402
 from calib.edges.progress import SilentProgress  # noqa: E402
 from calib.edges.qat.checkpoint import load_arrays, save_arrays  # noqa: E402
-from calib.edges.qat.data import Augmentation, Examples, Order  # noqa: E402
+from calib.edges.qat.data import UNCHANGED, Augmentation, Examples, Order  # noqa: E402
 from calib.edges.qat.module import OnnxModule  # noqa: E402
 from calib.edges.qat.settings import TrainSettings, schedule  # noqa: E402
+from calib.edges.qat.state import Material  # noqa: E402
 from calib.edges.qat.task import Batch, Task, mean_iou, resize_scores  # noqa: E402
-from calib.edges.qat.trainer import Material, Trainer, teacher_of  # noqa: E402
+from calib.edges.qat.trainer import Trainer, teacher_of  # noqa: E402
 from calib.edges.qat.world import World  # noqa: E402
 from calib.errors import ModelError, StatisticsError  # noqa: E402
 from calib.jobs.qat.preparing import plan_model  # noqa: E402
@@ -46,7 +47,7 @@ def material(data: Evalset, exported: Path) -> Material:
         dataset = load_dataset(str(data.manifest), split)
         parts.append(Examples(dataset, bind_dataset(network, dataset, "net"), -1))
     task = Task(find_scores(network, data.classes, None, "net"), data.classes, -1)
-    return Material(task, parts[0], parts[1], ("image",))
+    return Material(task, parts[0], parts[1])
 
 
 def student(exported: Path, build: Path) -> OnnxModule:
@@ -359,18 +360,51 @@ def test_two_processes_train_as_one_does(
     assert compared > 20
 
 
-def test_images_of_several_sizes_need_a_size_or_one_image_a_step(tmp_path: Path, exported: Path) -> None:
-    from calib.edges.qat.data import stack
+def test_images_of_several_sizes_need_a_size_or_one_image_a_step(tmp_path: Path) -> None:
+    one = make_set(tmp_path, images=3, size=(40, 56), splits=("train",), preprocess={"size": "keep"})
+    import cv2
 
-    sets = [make_set(tmp_path / name, images=2, size=size, splits=("train",), preprocess={"size": "keep"})
-            for name, size in (("a", (40, 56)), ("b", (32, 48)))
-            if not (tmp_path / name).mkdir()]  # fmt: skip
+    for kind in ("images", "labels"):
+        path = tmp_path / kind / "train" / "a_001.png"
+        cv2.imwrite(str(path), cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[:32, :48])
     network = analyse(colour_network(5))
-    found = []
-    for one in sets:
-        dataset = load_dataset(str(one.manifest), "train")
-        examples = Examples(dataset, bind_dataset(network, dataset, "net"), -1)
-        assert not examples.may_crop
-        found.append(examples.load(examples.keys[0]))
+    dataset = load_dataset(str(one.manifest), "train")
+    examples = Examples(dataset, bind_dataset(network, dataset, "net"), -1)
+    assert not examples.may_crop
     with pytest.raises(ModelError, match="images of one size in a batch, got 1x3x32x48, 1x3x40x56"):
-        stack(found, ["image"])
+        examples.batch([(key, UNCHANGED) for key in examples.keys])
+    assert examples.batch([(examples.keys[0], UNCHANGED)]).inputs[0].shape[0] == 1
+
+
+def test_label_values_outside_the_classes_do_not_count_and_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], exported: Path, build: Path
+) -> None:
+    one = make_set(tmp_path, images=4, splits=("train", "val"), noise=55.0)
+    label = one.label("images/train/a_001.png")
+    label[10:12, 10:20] = 77
+    one.change_label("images/train/a_001.png", label)
+    settings = replace(SHORT, steps=1, validate_every=1)
+    trainer(exported, build, one, tmp_path / "c", settings).train(SilentProgress(), 2)
+    assert "label values outside the class table do not count: 77 (20 pixels)" in capsys.readouterr().err
+
+
+def test_constants_are_fed_beside_the_picture(tmp_path: Path) -> None:
+    import yaml
+
+    one = make_set(tmp_path, images=3, splits=("train",))
+    manifest = yaml.safe_load(one.manifest.read_text())
+    one.manifest.write_text(yaml.safe_dump({**manifest, "inputs": {"gain": 2.0, "rows": 3.0}}))
+    from tests.graphs import model, node
+
+    graph = model(
+        [node("Mul", "image,gain", "scaled"), node("Mul", "scaled,rows", "y")],
+        {"image": ("N", 3, "H", "W"), "gain": (), "rows": ("N", 1, 1, 1)},
+        ["y"],
+        {},
+    )
+    network = analyse(graph)
+    dataset = load_dataset(str(one.manifest), "train")
+    examples = Examples(dataset, bind_dataset(network, dataset, "net"), -1)
+    batch = examples.batch([(key, UNCHANGED) for key in examples.keys])
+    assert [tuple(item.shape) for item in batch.inputs] == [(3, 3, 32, 48), (), (3, 1, 1, 1)]
+    assert torch.allclose(OnnxModule(graph)(*batch.inputs), batch.inputs[0] * 6)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -84,12 +85,22 @@ class Examples:
         self._reader = FeedReader(dataset, bindings)
         self._labels = LabelReader(dataset)
         self._spec = _picture_spec(bindings)
+        self._bindings = tuple(bindings)
         self._void = void
+        self._foreign: dict[str, Mapping[int, int]] = {}
         self._held: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
         self.keys = [record.key for record in dataset.records]
         self.may_crop = self._spec.size is not None
+
+    @property
+    def foreign(self) -> dict[int, int]:
+        """Label values outside the class table, which do not count, to pixels, of the labels read so far."""
+        total: Counter[int] = Counter()
+        for found in list(self._foreign.values()):
+            total.update(found)
+        return dict(total)
 
     def load(self, key: str, augmentation: Augmentation = UNCHANGED) -> Example:
         """Read an image and its label, augmented alike, the picture preprocessed as in calibration.
@@ -101,6 +112,18 @@ class Examples:
         plan = geometry((picture.shape[0], picture.shape[1]), self._spec)
         return Example(dict(self._reader.feeds(key, picture)), label.astype(np.int64), plan)
 
+    def batch(self, wanted: Sequence[tuple[str, Augmentation]]) -> Batch:
+        """Read several images as one batch, network inputs in their order.
+
+        Raises:
+            ImageError: a file cannot be used.
+            ModelError: their inputs differ in size.
+        """
+        examples = [self.load(key, augmentation) for key, augmentation in wanted]
+        inputs = [_joined(item, [example.inputs[item.tensor.name] for example in examples]) for item in self._bindings]
+        labels = [torch.from_numpy(example.label) for example in examples]
+        return Batch(tuple(map(torch.from_numpy, inputs)), labels, [example.geometry for example in examples])
+
     def _decoded(self, key: str) -> tuple[NDArray[Any], NDArray[Any]]:
         held = self._held.get(key)
         if held is not None:
@@ -111,6 +134,7 @@ class Examples:
         label[found.ids == found.void] = self._void
         picture = read_picture(record.path, expected_size=(label.shape[0], label.shape[1])).pixels
         with self._lock:
+            self._foreign[key] = found.foreign
             if self._bytes + picture.nbytes + label.nbytes <= CACHE_BYTES:
                 self._bytes += picture.nbytes + label.nbytes
                 self._held[key] = (picture, label)
@@ -127,6 +151,21 @@ def _picture_spec(bindings: Sequence[InputBinding]) -> Preprocess:
             remedy="training augments the picture alone; export a network whose further inputs are constants",
         )
     return pictures[0]
+
+
+def _joined(binding: InputBinding, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Join one network input of several images; constants whose batch axis is not open are there once."""
+    shape = binding.tensor.shape
+    if binding.is_constant and (not shape or shape[0] is not None):
+        return arrays[0]
+    if len({array.shape for array in arrays}) > 1:
+        raise ModelError(
+            f"network input {binding.tensor.name!r}",
+            expected="images of one size in a batch",
+            got=", ".join(sorted({"x".join(map(str, array.shape)) for array in arrays})),
+            remedy="state a `size` in the preprocessing, or use --batch-size 1",
+        )
+    return np.concatenate(arrays)
 
 
 @dataclass(frozen=True)
@@ -178,26 +217,6 @@ class Order:
 
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(self.images)
-
-
-def stack(examples: Sequence[Example], names: Sequence[str]) -> Batch:
-    """Put examples into one batch.
-
-    Raises:
-        ModelError: their inputs differ in size.
-    """
-    inputs = []
-    for name in names:
-        arrays = [item.inputs[name] for item in examples]
-        if len({array.shape for array in arrays}) > 1:
-            raise ModelError(
-                f"network input {name!r}",
-                expected="images of one size in a batch",
-                got=", ".join(sorted({"x".join(map(str, array.shape)) for array in arrays})),
-                remedy="state a `size` in the preprocessing, or use --batch-size 1",
-            )
-        inputs.append(torch.from_numpy(np.concatenate(arrays)))
-    return Batch(tuple(inputs), [torch.from_numpy(item.label) for item in examples], [e.geometry for e in examples])
 
 
 def prefetch(make: Callable[[int], Batch], first: int, workers: int, stop: int | None = None) -> Iterator[Batch]:

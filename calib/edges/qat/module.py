@@ -272,7 +272,8 @@ def _run_step(step: Step, operands: list[Tensor | None]) -> Any:
             f"node {node.label} ({node.op_type})",
             expected="to run on inputs of shape " + shapes,
             got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            remedy="check the size of the input (some networks need one that is divisible by 32)",
+            remedy="check the size of the input (some networks need one that is divisible by 32); a network with a "
+            "fixed batch may need --batch-size 1",
         ) from error
 
 

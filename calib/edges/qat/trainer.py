@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -25,10 +20,14 @@ from calib.edges.qat.checkpoint import (
     to_arrays,
     with_prefix,
 )
-from calib.edges.qat.data import Examples, Order, prefetch, stack
+from calib.edges.qat.data import Order, prefetch
+from calib.edges.qat.interrupts import stop_requests
 from calib.edges.qat.module import OnnxModule
+from calib.edges.qat.parameters import blend, copy_of, load, make_optimizer
 from calib.edges.qat.settings import TrainSettings, average_decay, schedule
-from calib.edges.qat.task import Batch, Task, mean_iou
+from calib.edges.qat.state import Material, Point, State
+from calib.edges.qat.task import Batch
+from calib.edges.qat.validate import autocast, measure
 from calib.edges.qat.world import World
 from calib.errors import StatisticsError
 from calib.types.progress import Progress
@@ -37,74 +36,6 @@ from calib.types.progress import Task as Shown
 Tensor = Any
 PARTS = 1000
 """Steps of the progress display."""
-TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Point:
-    """What was measured at a validation.
-
-    Attributes:
-        step: optimizer steps done.
-        images: images seen.
-        seconds: time spent so far, over all runs of the command.
-        loss: mean loss since the last point; None at the start.
-        lr: learning rate of the weights at that step.
-        miou: on the validation images, 0..1.
-    """
-
-    step: int
-    images: int
-    seconds: float
-    loss: float | None
-    lr: float
-    miou: float
-
-
-@dataclass
-class State:
-    """Where a training stands.
-
-    Attributes:
-        step: optimizer steps done.
-        seconds: time spent.
-        points: validations so far.
-        best: place of the best among them.
-        finished: why training ended; empty while it goes on.
-    """
-
-    step: int = 0
-    seconds: float = 0.0
-    points: list[Point] = field(default_factory=list)
-    best: int = 0
-    finished: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> State:
-        """Read what :meth:`as_json` wrote."""
-        points = [Point(**point) for point in found["points"]]
-        return cls(found["step"], found["seconds"], points, found["best"], found["finished"])
-
-
-@dataclass(frozen=True)
-class Material:
-    """What a network is trained and validated on.
-
-    Attributes:
-        task: the loss.
-        train: images to train on.
-        valid: images to validate on.
-        names: network inputs, in order.
-    """
-
-    task: Task
-    train: Examples
-    valid: Examples
-    names: tuple[str, ...]
 
 
 class Trainer:
@@ -183,8 +114,15 @@ class Trainer:
         if not self.state.finished:
             with stop_requests() as asked, progress.task(self._label, PARTS) as shown:
                 self._loop(shown, workers, asked)
+            self._tell_foreign(progress)
         load(self._parameters, self._kept)
         return self.state
+
+    def _tell_foreign(self, progress: Progress) -> None:
+        foreign = {**self.material.valid.foreign, **self.material.train.foreign}
+        if foreign:
+            listed = ", ".join(f"{value} ({pixels} pixels)" for value, pixels in sorted(foreign.items())[:8])
+            progress.warn(f"label values outside the class table do not count: {listed}")
 
     def _loop(self, shown: Shown, workers: int, asked: Callable[[], bool]) -> None:
         started, before = time.monotonic(), self.state.seconds
@@ -228,12 +166,7 @@ class Trainer:
     def _make_batch(self, step: int) -> Batch:
         train = self.material.train
         wanted = self._order.step(step, self.world.rank, self.world.size)
-        examples = [train.load(train.keys[index], augmentation) for index, augmentation in wanted]
-        return stack(examples, self.material.names)
-
-    def _autocast(self) -> Any:
-        kind = TYPES.get(self.settings.precision)
-        return torch.autocast(self.world.device.type, dtype=kind, enabled=kind is not None)
+        return train.batch([(train.keys[index], augmentation) for index, augmentation in wanted])
 
     def _step(self, batch: Batch, fraction: float) -> None:
         settings, rate = self.settings, schedule(fraction, self.settings)
@@ -241,7 +174,7 @@ class Trainer:
             group["lr"] = group["peak"] * rate
         batch = batch.to(self.world.device, self._channels_last)
         self._shared.train()
-        with self._autocast():
+        with autocast(self.settings, self.world):
             answer = self._shared(*batch.inputs)
         loss = self._loss(answer, batch)
         self._optimizer.zero_grad(set_to_none=True)
@@ -265,7 +198,7 @@ class Trainer:
             every = self.world.total(count.detach().clone()) / self.world.size
             loss = loss + (1 - share) * summed / every.clamp_min(1)
         if self._teacher is not None:
-            with torch.no_grad(), self._autocast():
+            with torch.no_grad(), autocast(self.settings, self.world):
                 wanted = task.scores(self._teacher(*batch.inputs))
             loss = loss + share * task.distillation(scores, wanted, self.settings.temperature)
         return loss
@@ -348,90 +281,9 @@ class Trainer:
             progress.note(f"{self._label}: going on at step {self.state.step}")
 
 
-def measure(network: OnnxModule, material: Material, settings: TrainSettings, world: World, workers: int) -> float:
-    """Mean IoU on the validation images, 0..1, shared among the processes."""
-    valid, task = material.valid, material.task
-    places = list(range(world.rank, len(valid.keys), world.size))
-    groups = [places[start : start + settings.batch_size] for start in range(0, len(places), settings.batch_size)]
-    network.eval()
-
-    def make(number: int) -> Batch:
-        return stack([valid.load(valid.keys[place]) for place in groups[number]], material.names)
-
-    table = torch.zeros(task.classes, task.classes, dtype=torch.int64, device=world.device)
-    kind = TYPES.get(settings.precision)
-    batches = prefetch(make, 0, workers, len(groups))
-    with torch.no_grad(), contextlib.closing(batches):  # type: ignore[type-var]
-        for batch in batches:
-            moved = batch.to(world.device, world.device.type == "cuda")
-            with torch.autocast(world.device.type, dtype=kind, enabled=kind is not None):
-                answer = network(*moved.inputs)
-            table += task.confusion(task.scores(answer), moved)
-    return mean_iou(world.total(table))
-
-
-def make_optimizer(parameters: Mapping[str, Tensor], settings: TrainSettings) -> Any:
-    """Make the optimizer: weights decay, biases do not, scales have a rate of their own."""
-    scales = [item for name, item in parameters.items() if name.startswith("quantizers.")]
-    others = {name: item for name, item in parameters.items() if not name.startswith("quantizers.")}
-    groups = [
-        {"params": [item for item in others.values() if item.ndim > 1], "peak": settings.lr,
-         "weight_decay": settings.weight_decay},
-        {"params": [item for item in others.values() if item.ndim <= 1], "peak": settings.lr, "weight_decay": 0.0},
-        {"params": scales, "peak": settings.scale_lr, "weight_decay": 0.0},
-    ]  # fmt: skip
-    groups = [{**group, "lr": group["peak"]} for group in groups if group["params"]]
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=settings.lr, momentum=0.9)
-    return torch.optim.AdamW(groups, lr=settings.lr)
-
-
-def copy_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors."""
-    return {name: item.detach().clone() for name, item in tensors.items()}
-
-
-@torch.no_grad()
-def load(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Overwrite tensors in place."""
-    for name, item in into.items():
-        item.copy_(values[name])
-
-
-@torch.no_grad()
-def blend(average: Mapping[str, Tensor], values: Mapping[str, Tensor], decay: float) -> None:
-    """Move an average towards values."""
-    for name, item in average.items():
-        item.lerp_(values[name].detach(), 1 - decay)
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn the first interrupt into a request that is honoured between two steps; the second ends at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        del frame
-        asked.set()
-        signal.signal(number, signal.SIG_DFL)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def teacher_of(network: OnnxModule) -> OnnxModule:
     """Make the float network that a network under training started from."""
     teacher = OnnxModule(network.model, network=network.network, outputs=network.output_names)
     for parameter in teacher.parameters():
         parameter.requires_grad_(False)
-    return copy.copy(teacher)
+    return teacher

@@ -15,6 +15,7 @@ from calib.core.trtcache import render
 from calib.edges.builddir import RELEASE, REPORT, VOUCHERS
 from calib.edges.evaluation.sources import SELECTION
 from calib.edges.files import write_atomic
+from calib.edges.models import load_model
 from calib.edges.written import Written, describe_file, json_bytes, save_described
 from calib.jobs.qat.network import FloatNetwork
 from calib.jobs.qat.preparing import quantize_trained
@@ -113,8 +114,13 @@ def ranges_of_training(network: Network, start: Mapping[str, float], product: Pr
     }
 
 
-def write_networks(folder: Path, network: FloatNetwork, product: Product) -> Iterator[Written]:
+def write_networks(folder: Path, kept: Path, product: Product) -> Iterator[Written]:
     """Write the float network, the Q/DQ network, its cache, and the control.
+
+    Args:
+        folder: where.
+        kept: file of the float network.
+        product: what training gave.
 
     Raises:
         OutputError: the folder cannot be written.
@@ -127,9 +133,19 @@ def write_networks(folder: Path, network: FloatNetwork, product: Product) -> Ite
     write_atomic(folder / CACHE_NAME, product.cache)
     yield describe_file(folder / CACHE_NAME, f"the learnt ranges; belongs to {TWIN_NAME}")
     yield from save_described(folder / TWIN_NAME, product.twin, "the trained weights without Q/DQ, for the cache")
-    yield from save_described(folder / FLOAT_NAME, network.model, "the float network that training started from")
+    yield from _copy(kept, folder / FLOAT_NAME, "the float network that training started from")
     if product.control is not None:
         yield from save_described(folder / CONTROL_NAME, product.control, "the float network, fine-tuned alike")
+
+
+def _copy(source: Path, target: Path, purpose: str) -> Iterator[Written]:
+    """Copy a network with the file of its weights, where it has one; the names of both are those of the target."""
+    weights = source.with_name(f"{source.name}.data")
+    if weights.exists():
+        yield from save_described(target, load_model(source), purpose)
+    else:
+        write_atomic(target, source.read_bytes())
+        yield describe_file(target, purpose)
 
 
 def write_records(

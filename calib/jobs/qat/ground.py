@@ -86,7 +86,6 @@ def _calibrate(
     """Build on the training split, so that PTQ variants are there to start from and to compare with."""
     from calib.jobs.build import BuildRequest, build
 
-    exported = folder.partial / FLOAT
     if request.calibrator is not None and ":" in request.calibrator:
         raise UsageError(
             f"--calibrator {request.calibrator}", expected="the name of a calibrator", got="one with arguments",
@@ -94,7 +93,7 @@ def _calibrate(
         )  # fmt: skip
     built = build(
         BuildRequest(
-            model=exported if exported.exists() else Path(request.model),
+            model=folder.partial / FLOAT,
             data=request.data,
             output=folder.path / PTQ,
             split=splits.train.split if _is_named(request) else None,

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 
 from calib.core.graph import Network, analyse
 from calib.edges.evaluation.loading import module_digest
+from calib.edges.files import read_bytes, write_atomic
 from calib.edges.models import load_model, save_model
 from calib.edges.provenance import model_digest
 from calib.errors import ModelError, UsageError
@@ -81,25 +83,38 @@ def find_origin(request: QatRequest) -> Origin:
 
 
 def load_float(origin: Origin, request: QatRequest, dataset: Dataset, exported: Path) -> FloatNetwork:
-    """Load an ONNX file, or export a factory's module to a file and load that.
+    """Copy an ONNX file, or export a factory's module, and load that.
 
     Args:
         origin: where it comes from.
         request: how to export.
         dataset: its preprocessing tells the size of the input.
-        exported: file that an export is kept in; one that is there is taken.
+        exported: file that the network is kept in; one that is there is taken.
 
     Raises:
         ModelError: the network cannot be loaded or exported, holds Q/DQ already, or is of half precision.
     """
-    path = Path(origin.address) if origin.module is None else exported
-    if origin.module is not None and not exported.exists():
-        save_model(_export(origin, request, dataset), exported)
-    model = load_model(path)
-    found = FloatNetwork(model, analyse(model), model_digest(path), Path(origin.address).name)
+    if not exported.exists():
+        _keep(origin, request, dataset, exported)
+    model = load_model(exported)
+    found = FloatNetwork(model, analyse(model), model_digest(exported), Path(origin.address).name)
     refuse_quantized(found.network)
     _refuse_half(found)
     return found
+
+
+def _keep(origin: Origin, request: QatRequest, dataset: Dataset, path: Path) -> None:
+    """Write the float network to a file of its own: the very bytes of a plain ONNX file, functions inlined."""
+    if origin.module is not None:
+        save_model(_export(origin, request, dataset), path)
+        return
+    model = load_model(origin.address)
+    if model.functions:
+        save_model(onnx.inliner.inline_local_functions(model), path)
+    elif len(origin.digest) > 1:  # weights in further files
+        save_model(model, path)
+    else:
+        write_atomic(path, read_bytes(origin.address))
 
 
 def _export(origin: Origin, request: QatRequest, dataset: Dataset) -> onnx.ModelProto:

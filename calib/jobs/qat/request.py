@@ -53,6 +53,7 @@ class QatRequest:
         temperature: of the distillation.
         learn_scales: whether the activations' scales are learnt.
         learn_weight_scales: whether the weights' scales are learnt; else they follow the weights.
+        freeze: patterns of the weights that stay as they are, by their names or by those of the nodes that read them.
         scale_bits: significant bits that scales keep, 24 for all.
         control: whether a float network is fine-tuned in the same way, to compare with.
         augment: whether images are flipped and cropped at random.
@@ -97,6 +98,7 @@ class QatRequest:
     temperature: float = 2.0
     learn_scales: bool = True
     learn_weight_scales: bool = False
+    freeze: tuple[str, ...] = ()
     scale_bits: int = SCALE_BITS
     control: bool = True
     augment: bool = True
@@ -173,6 +175,7 @@ def fingerprint(
     origin: Mapping[str, str],
     versions: Mapping[str, str],
     start: str,
+    processes: int,
 ) -> dict[str, Any]:
     """Everything the result depends on besides the images' bytes, in the shape of a build's request.
 
@@ -183,6 +186,7 @@ def fingerprint(
         origin: fingerprint of the float network.
         versions: of Python and the libraries.
         start: fingerprint of the ranges to start from; empty where they are calibrated first.
+        processes: how many train together.
     """
     own = {item.name: getattr(request, item.name) for item in fields(request) if item.name not in RESUMABLE}
     plain = {key: str(value) if isinstance(value, Path) else value for key, value in own.items()}
@@ -191,6 +195,8 @@ def fingerprint(
         "network": request.model,
         "model": dict(origin),
         "start": start,
+        "processes": processes,
+        "freeze": list(request.freeze),
         "manifest": train.manifest_sha256,
         "split": train.split,
         "train_images": [record.key for record in train.records],

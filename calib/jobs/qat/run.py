@@ -27,7 +27,7 @@ from calib.jobs.qat.artifacts import (
     write_networks,
     write_records,
 )
-from calib.jobs.qat.ground import Ground, prepare_ground
+from calib.jobs.qat.ground import FLOAT, Ground, prepare_ground
 from calib.jobs.qat.network import Origin, find_origin
 from calib.jobs.qat.records import cost_words, hash_images, provenance, training_document
 from calib.jobs.qat.reporting import render_training_report
@@ -139,7 +139,9 @@ class _Job:
     def _fingerprint(self) -> dict[str, Any]:
         versions = {**library_versions(), "torch": _torch_version()}
         splits, start = self.splits, _start_digest(self.request.init)
-        return fingerprint(self.request, splits.train, splits.valid, self.origin.digest, versions, start)
+        return fingerprint(
+            self.request, splits.train, splits.valid, self.origin.digest, versions, start, self.world.size
+        )
 
     def _finished(self, folder: BuildFolder, key: Mapping[str, Any]) -> QatResult | None:
         """A finished training of the same request; its file of curves is what was written then."""
@@ -166,7 +168,7 @@ class _Job:
         training = training_document(request, ground, self.splits, product, trained, control)
         images = hash_images(self.splits, validated=chooses(trained), workers=request.workers or os.cpu_count() or 1)
         folder.remove_outdated()
-        written = list(write_networks(folder.path, ground.network, product))
+        written = list(write_networks(folder.path, folder.partial / FLOAT, product))
         ranges = ranges_of_training(ground.network.network, ground.start.amax, product)
         written += write_records(folder.path, ranges, training, images)
         recorded = {**key, "origin": dict(self.origin.digest), "model": dict(ground.network.digests)}

@@ -45,13 +45,15 @@ def choose_splits(request: QatRequest) -> Splits:
     """Load the training split, and a split to validate on or a held-out part.
 
     Raises:
-        ManifestError: a split is missing, or too small to hold anything out.
+        ManifestError: a split is missing, has images without label, or is too small to hold anything out.
         UsageError: the manifest has several splits and none is called ``train``.
     """
     train = load_dataset(request.data, _train_split(request), request.root, request.preprocess)
     require_preprocess(train)
+    _require_labels(train)
     if request.val_split is not None:
         valid = load_dataset(request.data, request.val_split, request.root, request.preprocess)
+        _require_labels(valid)
         return Splits(train, valid, False)
     held = hold_out(train.records)
     keys = {record.key for record in held}
@@ -64,6 +66,17 @@ def choose_splits(request: QatRequest) -> Splits:
             remedy="name a split to validate on with --val-split",
         )
     return Splits(replace(train, records=kept), replace(train, records=held), True)
+
+
+def _require_labels(dataset: Dataset) -> None:
+    bare = [record.key for record in dataset.records if record.label is None]
+    if bare:
+        raise ManifestError(
+            f"{dataset.manifest_path}, split {dataset.split}",
+            expected="a label for every image",
+            got=f"{len(bare)} of {len(dataset.records)} without, the first {bare[0]}",
+            remedy="give the split a labels: entry, or take these images out of it",
+        )
 
 
 def hold_out(records: tuple[ImageRecord, ...]) -> tuple[ImageRecord, ...]:

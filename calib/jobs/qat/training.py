@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from calib.core.graph import analyse
 from calib.core.plan import QuantizationPlan
 from calib.core.scoresource import ScoreSource, find_scores
 from calib.edges.feeds import bind_dataset
-from calib.errors import ManifestError
+from calib.errors import ManifestError, UsageError
 from calib.jobs.qat.network import FloatNetwork
 from calib.jobs.qat.request import QatRequest
 from calib.jobs.qat.splits import Splits
+from calib.types.gate import few
 from calib.types.progress import Progress
 
 VOID = -1
@@ -141,6 +144,7 @@ class Coach:
             learn_weight_scales=self.request.learn_weight_scales,
             scale_bits=self.request.scale_bits,
         )
+        freeze_weights(student, self.request.freeze)
         teacher = teacher_of(student) if settings.distill else None
         trainer = Trainer(
             student, teacher, self._material(source), settings, self.world, self.folder / f"{name}.checkpoint", name
@@ -151,15 +155,42 @@ class Coach:
 
     def _material(self, source: ScoreSource) -> Any:
         from calib.edges.qat.data import Examples
+        from calib.edges.qat.state import Material
         from calib.edges.qat.task import Task
-        from calib.edges.qat.trainer import Material
 
         parts = []
         for dataset in (self.splits.train, self.splits.valid):
             bindings = bind_dataset(self.network.network, dataset, self.network.place)
             parts.append(Examples(dataset, bindings, VOID))
-        names = tuple(tensor.name for tensor in self.network.network.inputs)
-        return Material(Task(source, _class_count(self.splits), VOID), parts[0], parts[1], names)
+        return Material(Task(source, _class_count(self.splits), VOID), parts[0], parts[1])
+
+
+def freeze_weights(network: Any, patterns: Sequence[str]) -> None:
+    """Keep weights as they are that a pattern names, or whose nodes it names.
+
+    Args:
+        network: an ``OnnxModule``.
+        patterns: with ``*`` and ``?``.
+
+    Raises:
+        UsageError: a pattern names nothing.
+    """
+    readers: dict[str, set[str]] = {name: {name} for name in network.weights.names()}
+    for node in network.network.nodes:
+        for name in node.inputs:
+            readers.get(name, set()).add(node.label)
+    for pattern in patterns:
+        named = [name for name, labels in readers.items() if any(fnmatchcase(label, pattern) for label in labels)]
+        if not named:
+            shown = sorted(label for labels in readers.values() for label in labels)
+            raise UsageError(
+                f"--freeze {pattern}",
+                expected="a pattern of weights or nodes",
+                got="none that it names",
+                remedy=f"names are {few(shown)}",
+            )
+        for name in named:
+            network.weights[name].requires_grad_(False)
 
 
 def control_settings(trained: Trained) -> Any:

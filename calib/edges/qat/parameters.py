@@ -1,0 +1,47 @@
+"""Parameters by name: copying, averaging, and the optimizer that moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from calib.edges.qat.settings import TrainSettings
+
+Tensor = Any
+
+
+def make_optimizer(parameters: Mapping[str, Tensor], settings: TrainSettings) -> Any:
+    """Make the optimizer: weights decay, biases do not, scales have a rate of their own."""
+    scales = [item for name, item in parameters.items() if name.startswith("quantizers.")]
+    others = {name: item for name, item in parameters.items() if not name.startswith("quantizers.")}
+    groups = [
+        {"params": [item for item in others.values() if item.ndim > 1], "peak": settings.lr,
+         "weight_decay": settings.weight_decay},
+        {"params": [item for item in others.values() if item.ndim <= 1], "peak": settings.lr, "weight_decay": 0.0},
+        {"params": scales, "peak": settings.scale_lr, "weight_decay": 0.0},
+    ]  # fmt: skip
+    groups = [{**group, "lr": group["peak"]} for group in groups if group["params"]]
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=0.9)
+    return torch.optim.AdamW(groups, lr=settings.lr)
+
+
+def copy_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors."""
+    return {name: item.detach().clone() for name, item in tensors.items()}
+
+
+@torch.no_grad()
+def load(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Overwrite tensors in place."""
+    for name, item in into.items():
+        item.copy_(values[name])
+
+
+@torch.no_grad()
+def blend(average: Mapping[str, Tensor], values: Mapping[str, Tensor], decay: float) -> None:
+    """Move an average towards values."""
+    for name, item in average.items():
+        item.lerp_(values[name].detach(), 1 - decay)
