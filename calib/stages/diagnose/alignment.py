@@ -147,9 +147,24 @@ class _Aligner:
             self.forced.append((tensor, born))
             self._match(tensor, Match(wanted, "forced", born, self._perm(tensor, wanted)))
             self._sweep(self._behind(tensor))
+        self._settle()
         strong = {tensor for tensor, _ in self.forced}
         departures = [self._departure(tensor, strong=tensor in strong) for tensor in self._departed()]
         return Alignment(self._ordered(), departures, tuple(self._cone()), self.own, self.reference.values)
+
+    def _settle(self) -> None:
+        """Match what was passed over because its error fades: a step like its counterpart, and all behind agrees."""
+        for step in self.candidate.steps:
+            for slot, name in enumerate(step.outputs):
+                if name in self.matches or name not in self.own or not all(item in self.matches for item in step.data):
+                    continue
+                for wanted in self._counterparts(step, slot, name)[:2]:
+                    if self._same_kind(name, wanted) and self._heals(name, wanted):
+                        born = self._against(name, wanted)
+                        self.forced.append((name, born))
+                        self._match(name, Match(wanted, "forced", born, self._perm(name, wanted)))
+                        self._sweep(self._behind(name))
+                        break
 
     # Values
 

@@ -81,7 +81,7 @@ def trace_onnx(model: onnx.ModelProto, feeds: Feeds, runtime: Runtime, place: st
     """
     network = analyse(model)
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    grade = levels(network.nodes, network.order, [item.name for item in network.inputs], stored)
+    grade: Mapping[str, int] = levels(network.nodes, network.order, [item.name for item in network.inputs], stored)
     made = [name for index in network.order for name in network.nodes[index].outputs if name]
     tensors = [name for name in made if network.elem_types.get(name) != NON_TENSOR]
     trace = OnnxTrace(place, (), tuple(feeds), (), dict(feeds), model, network, dict(stored))
