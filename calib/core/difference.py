@@ -162,15 +162,18 @@ def spatial_shift(own: NDArray[Any], wanted: NDArray[Any]) -> Shift:
     Whole cells are tried by brute force up to :data:`SHIFTS`; the remainder comes from least squares on the map's
     gradient (Lucas and Kanade, IJCAI 1981), which a shift of a fraction of a cell follows to first order.
     """
-    if own.shape != wanted.shape or own.ndim != 3 or min(own.shape[1:]) < 8:
+    if own.shape != wanted.shape or own.ndim != 3 or min(own.shape[1:]) < 12:
         return Shift(0.0, 0.0, 0.0)
     ours, theirs = own.astype(np.float64), wanted.astype(np.float64)
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Shift(0.0, 0.0, 0.0)
     rows, columns = _whole_shift(ours, theirs)
-    fine = _fine_shift(ours, _moved(theirs, rows, columns))
-    best, before = fine[2], float(((ours - theirs) ** 2).sum())
-    explained = max(0.0, 1.0 - best / before) if before else 0.0
+    margin = max(abs(rows), abs(columns)) + 2
+    inner = (slice(None), slice(margin, -margin), slice(margin, -margin))
+    moved = np.roll(theirs, (rows, columns), axis=(1, 2))
+    fine = _fine_shift(ours, moved, inner)
+    before = float(((ours - theirs)[inner] ** 2).sum())
+    explained = max(0.0, 1.0 - fine[2] / before) if before else 0.0
     return Shift(rows + fine[0], columns + fine[1], explained)
 
 
@@ -196,14 +199,14 @@ def _overlap(array: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.
     return array[:, max(rows, 0) : height + min(rows, 0), max(columns, 0) : width + min(columns, 0)]
 
 
-def _moved(array: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.float64]:
-    return np.roll(array, (rows, columns), axis=(1, 2))
-
-
-def _fine_shift(own: NDArray[np.float64], wanted: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Rows, columns and the squared error that is left, by linear least squares on the gradient."""
-    down, right = np.gradient(wanted, axis=(1, 2))
-    error = own - wanted
+def _fine_shift(
+    own: NDArray[np.float64], wanted: NDArray[np.float64], inner: tuple[slice, slice, slice]
+) -> tuple[float, float, float]:
+    """Rows, columns and the squared error that is left, by least squares on the gradient away from the border."""
+    # The mean of both maps' gradients: that of one alone sees only half of how the other bends.
+    gradients = [np.gradient((own + wanted) / 2, axis=axis)[inner] for axis in (1, 2)]
+    down, right = gradients
+    error = (own - wanted)[inner]
     matrix = np.array([[(down * down).sum(), (down * right).sum()], [(down * right).sum(), (right * right).sum()]])
     target = -np.array([(down * error).sum(), (right * error).sum()])
     if abs(np.linalg.det(matrix)) < 1e-12 * max(float(matrix.max()), 1e-30) ** 2:

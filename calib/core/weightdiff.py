@@ -236,23 +236,28 @@ def _offset(before: NDArray[np.float64], after: NDArray[np.float64], tolerance: 
 
 
 def _quantized(before: NDArray[np.float64], after: NDArray[np.float64], tolerance: float) -> WeightChange | None:
-    """Few distinct values, each near the former one: an integer grid, in the whole or a slice."""
+    """On an integer grid of eight bits or fewer, of the whole or of each slice along axis 0."""
     del tolerance
-    if before.size < 512:
+    if before.size < 16 or _relative(before, after) > 0.5:
         return None
-    levels = _levels(after)
-    if levels > 256 or _relative(before, after) > 0.5:
+    whole = _on_grid(after)
+    if not whole and (after.ndim < 2 or after[0].size < 4 or not all(map(_on_grid, after))):
         return None
-    words = f"on a grid of {levels} values: relative error {_relative(before, after):.2g}"
-    return WeightChange("quantized", words, _relative(before, after), {"levels": levels})
+    levels = int(np.unique(after if whole else after[0]).size)
+    words = f"on an integer grid ({levels} values): relative error {_relative(before, after):.2g}"
+    return WeightChange("quantized", words, _relative(before, after), {"levels": levels, "per_channel": not whole})
 
 
-def _levels(values: NDArray[np.float64]) -> int:
-    whole = int(np.unique(values).size)
-    if values.ndim < 2:
-        return whole
-    slices = max(int(np.unique(part).size) for part in values[: min(16, len(values))])
-    return slices if values[0].size >= 512 else whole
+def _on_grid(values: NDArray[np.float64]) -> bool:
+    """Whether all values are whole multiples of the largest over 127, or over a smaller power of two less one."""
+    most = float(np.abs(values).max(initial=0.0))
+    if most == 0:
+        return True
+    for top in (127, 128, 7, 8):
+        steps = values / (most / top)
+        if float(np.abs(steps - np.rint(steps)).max()) < 2e-3:
+            return True
+    return False
 
 
 TESTS: tuple[Test, ...] = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calib.edges.runners.atennames import translate
+from calib.edges.runners.atennames import array, translate
 from calib.errors import ModelError
 from calib.stages.diagnose.trace import Step, Trace
 
@@ -130,7 +130,7 @@ class _Recorder:
             self.name(tensor, name)
             outputs.append(name)
             if tensor.device.type == "cpu" and not tensor.is_sparse:
-                self.values[name] = np.array(tensor.detach().float().numpy() if tensor.is_floating_point() else tensor)
+                self.values[name] = array(tensor)
         self.steps.append(Step(place, label, kind, data, tuple(outputs), parameters, weights))
 
 

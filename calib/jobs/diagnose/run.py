@@ -159,7 +159,7 @@ class _Work:
                 if found is not None:
                     tensors = self._profile(found)
                 task.advance()
-                oracles = self._oracles(trace)
+                oracles = self._oracles(found)
                 task.advance()
         cache = self._cache(found)
         self.causes.sort(key=lambda cause: STAGES.index(cause.stage))
@@ -216,17 +216,14 @@ class _Work:
         feeds = self._feeds(self.candidate, self.climb.worst)
         return profile(found.comparison, found.candidate, quantized, feeds, self.runtime)
 
-    def _oracles(self, trace: Trace | None) -> list[Disagreement]:
+    def _oracles(self, found: Examination | None) -> list[Disagreement]:
         """The runtime against the specification, on the candidate's float part."""
-        del trace
-        model = self.candidate.float_model
-        if model is None:
+        if found is None:
             return []
-        own = trace_onnx(model, self._feeds(self.candidate, self.climb.worst), self.runtime, self.candidate.address)
-        found = disagreements(own, self.runtime)
+        judged = disagreements(found.candidate, self.runtime, found.comparison.alignment.value)
         known = {cause.node for cause in self.causes}
-        self.remarks += [oracle_remark(item) for item in found if item.node not in known]
-        return found
+        self.remarks += [oracle_remark(item) for item in judged if item.node not in known]
+        return judged
 
     def _cache(self, found: Examination | None) -> CacheCheck | None:
         table, part = self.candidate.cache, self.candidate

@@ -22,6 +22,8 @@ from calib.stages.diagnose.trace import Arrays, Step, Trace
 
 CLOSE = 2e-2
 """Relative error up to which a tensor is its counterpart with a fault in it, rather than another tensor."""
+ROUNDING = 1e-6
+"""Relative error that no detector ever looks at."""
 TRIED = 24
 """Tensors behind the first that departs which are tried as the place of the departure."""
 MOST = 12
@@ -147,9 +149,35 @@ class _Aligner:
             self.forced.append((tensor, born))
             self._match(tensor, Match(wanted, "forced", born, self._perm(tensor, wanted)))
             self._sweep(self._behind(tensor))
+        self._settle()
         strong = {tensor for tensor, _ in self.forced}
         departures = [self._departure(tensor, strong=tensor in strong) for tensor in self._departed()]
         return Alignment(self._ordered(), departures, tuple(self._cone()), self.own, self.reference.values)
+
+    def _settle(self) -> None:
+        """Match what was passed over because its error fades away, and not because what is behind makes up for it."""
+        for step in self.candidate.steps:
+            for slot, name in enumerate(step.outputs):
+                if name in self.matches or name not in self.own or not all(item in self.matches for item in step.data):
+                    continue
+                for wanted in self._counterparts(step, slot, name)[:2]:
+                    if self._same_kind(name, wanted) and self._heals(name, wanted) and self._settles(name, wanted):
+                        break
+
+    def _settles(self, name: str, wanted: str) -> bool:
+        """Force a tensor, and take it back where what is behind departs then: a scale that the next layer undoes."""
+        kept = dict(self.matches), dict(self.own), set(self.loose), set(self.taken)
+        agreed = set(self.matches)
+        born = self._against(name, wanted)
+        self._match(name, Match(wanted, "forced", born, self._perm(name, wanted)))
+        self._sweep(self._behind(name))
+        moved = [tensor for tensor in self.matches if self.matches[tensor] != kept[0].get(tensor)]
+        behind = [self.matches[tensor] for tensor in moved if tensor != name]
+        if agreed <= set(self.matches) and all(match.born.relative <= EXACT for match in behind):
+            self.forced.append((name, born))
+            return True
+        self.matches, self.own, self.loose, self.taken = kept
+        return False
 
     # Values
 
@@ -228,12 +256,23 @@ class _Aligner:
                     self._recognise(step, slot, name)
 
     def _recognise(self, step: Step, slot: int, name: str) -> None:
-        best: Match | None = None
-        value = self.own[name]
+        """Find the reference's tensor that one is, by its counterparts first and by its values alone second."""
+        known = all(source in self.matches for source in step.data)
+        best = self._by_structure(step, slot, name, known=known)
+        if best is None or best.born.relative > EXACT:
+            best = self._by_value(step, slot, name) or best
+        if best is None:
+            return
+        self._match(name, best)
+        if best.born.relative <= ROUNDING and best.perm is None:
+            self._share(name, best.reference)
+        self.loose.update(() if known else (name,))
+
+    def _by_structure(self, step: Step, slot: int, name: str, *, known: bool) -> Match | None:
         # Behind a tensor that was not recognised only agreement counts: what comes close there may be the pale
         # remainder of a fault further up.
-        known = all(source in self.matches for source in step.data)
-        tolerance = CLOSE if known else EXACT
+        tolerance, value = CLOSE if known else EXACT, self.own[name]
+        best: Match | None = None
         for wanted in self._counterparts(step, slot, name):
             if self.lookup.near(value, wanted, CLOSE):
                 found = self._against(name, wanted)
@@ -241,18 +280,23 @@ class _Aligner:
                     best = Match(wanted, "structure", found, self._perm(name, wanted))
             if best is not None and best.born.relative == 0:
                 break
-        if best is None or best.born.relative > EXACT:
-            idle = self._read_by(step) if self._has_counterpart(step, slot, name) else set()
-            for wanted in self.lookup.equal(value, self.taken):
-                if wanted in idle:  # a step that does nothing here, while the reference's does: no mere copy
-                    continue
-                found = self._against(name, wanted)
-                if found.relative <= EXACT:
-                    best = Match(wanted, "value", found, self._perm(name, wanted))
-                    break
-        if best is not None:
-            self._match(name, best)
-            self.loose.update(() if known else (name,))
+        return best
+
+    def _by_value(self, step: Step, slot: int, name: str) -> Match | None:
+        idle = self._read_by(step) if self._has_counterpart(step, slot, name) else set()
+        for wanted in self.lookup.equal(self.own[name], self.taken):
+            if wanted in idle:  # a step that does nothing here, while the reference's does: no mere copy
+                continue
+            found = self._against(name, wanted)
+            if found.relative <= EXACT:
+                return Match(wanted, "value", found, self._perm(name, wanted))
+        return None
+
+    def _share(self, name: str, wanted: str) -> None:
+        """Keep the reference's array for the candidate's own where they differ by rounding at most: half the memory."""
+        theirs = self.reference.values[wanted]
+        if theirs.dtype == self.own[name].dtype and theirs.shape == self.own[name].shape:
+            self.own[name] = theirs
 
     def _read_by(self, step: Step) -> set[str]:
         return {self.matches[name].reference for name in step.data if name in self.matches}

@@ -224,11 +224,13 @@ def _step(
     kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     kind = "Resize" if kind == "Upsample" else kind
     outputs = tuple(name for name in node.outputs if name)
+    given = frozenset(slot_name(node, slot, version) for slot in constants)
     if kind == "Resize" and {"sizes", "scales"} & shaped:
         shaped |= {"size", "scales"}
     return Step(
-        place, node.label, kind, tuple(data), outputs, parameters, weights, tuple(slots), node.index, frozenset(shaped)
-    )
+        place, node.label, kind, tuple(data), outputs, parameters, weights, tuple(slots), node.index, frozenset(shaped),
+        given=given,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

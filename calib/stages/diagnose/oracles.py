@@ -6,7 +6,7 @@ which is the specification's own implementation. Where the two disagree the runt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calib.core.difference import difference
 from calib.core.resizespec import resize, spec_of
-from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime, run_step, step_model
+from calib.stages.diagnose.onnxtrace import Mend, OnnxTrace, Runtime, run_step, step_model
 from calib.stages.diagnose.trace import Step
 from calib.types.diagnosis import Cause
 
@@ -31,6 +31,7 @@ JUDGED = frozenset(
 MOST_ELEMENTS = 1 << 18
 SIDE = 16
 """Maps are cut to this many rows and columns for the reference evaluator, which is slow."""
+CHANNELS = 4
 ROUNDING = 1e-4
 MOST_NODES = 96
 
@@ -67,17 +68,21 @@ class Disagreement:
         )
 
 
-def disagreements(trace: OnnxTrace, runtime: Runtime) -> list[Disagreement]:
+def disagreements(
+    trace: OnnxTrace, runtime: Runtime, value: Callable[[str], NDArray[Any] | None] | None = None
+) -> list[Disagreement]:
     """Compare a runtime with the specification on every node that can be judged.
 
     Args:
-        trace: with values.
+        trace: of the network.
         runtime: runs single steps.
+        value: what a step reads; default the trace's own values.
     """
     found: list[Disagreement] = []
+    look = value or trace.values.get
     judged = [step for step in trace.steps if step.kind == "Resize" or step.kind in JUDGED][:MOST_NODES]
     for step in judged:
-        data = {name: trace.values[name] for name in step.data if name in trace.values}
+        data = {name: array for name in step.data if (array := look(name)) is not None}
         if len(data) < len(set(step.data)) or not step.outputs:
             continue
         pair = _both(trace, step, data, runtime)
@@ -90,7 +95,7 @@ def _both(
     trace: OnnxTrace, step: Step, data: Mapping[str, NDArray[Any]], runtime: Runtime
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
     if step.kind == "Resize":
-        return _of_resize(trace, step, data)
+        return _of_resize(trace, step, data, runtime)
     small = {name: _cut(step, value) for name, value in data.items()}
     if sum(value.size for value in small.values()) > MOST_ELEMENTS:
         return None
@@ -103,15 +108,42 @@ def _both(
 
 
 def _of_resize(
-    trace: OnnxTrace, step: Step, data: Mapping[str, NDArray[Any]]
+    trace: OnnxTrace, step: Step, data: Mapping[str, NDArray[Any]], runtime: Runtime
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    own, source = trace.values.get(step.outputs[0]), data[step.data[0]]
-    if own is None or own.ndim != source.ndim or own.size > 64 * MOST_ELEMENTS or step.parameters.get("antialias"):
+    """Resize a few channels only: every channel is sampled alike."""
+    source = data[step.data[0]]
+    axis = 1 if source.ndim == 4 and source.shape[1] <= source.shape[3] else source.ndim - 1
+    if step.parameters.get("antialias") or len(step.data) > 1:
+        return None
+    few = (
+        np.ascontiguousarray(source.take(range(min(source.shape[axis], CHANNELS)), axis))
+        if _keeps(step, axis)
+        else source
+    )
+    if few.size > 4 * MOST_ELEMENTS:
+        return None
+    mend = Mend(parameters=_sizes(step, axis, few.shape[axis]))
+    own = (run_step(trace, step, {step.data[0]: few}, runtime, mend) or {}).get(step.outputs[0])
+    if own is None or own.ndim != few.ndim:
         return None
     given = step.parameters.get("scales")
     scales = tuple(float(item) for item in given) if isinstance(given, tuple) else None
-    exact = resize(source, spec_of(step.parameters), own.shape, scales)
+    exact = resize(few, spec_of(step.parameters), own.shape, scales)
     return None if exact is None else (own, exact)
+
+
+def _keeps(step: Step, axis: int) -> bool:
+    """Whether an axis keeps its length."""
+    scales = step.parameters.get("scales")
+    return isinstance(scales, tuple) and axis < len(scales) and scales[axis] == 1
+
+
+def _sizes(step: Step, axis: int, length: int) -> dict[str, Any]:
+    """The node's sizes for fewer channels, where it states sizes."""
+    size = step.parameters.get("size")
+    if "sizes" not in step.given or not isinstance(size, tuple):
+        return {}
+    return {"sizes": [length if place == axis else item for place, item in enumerate(size)]}
 
 
 def _cut(step: Step, value: NDArray[Any]) -> NDArray[Any]:

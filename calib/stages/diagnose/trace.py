@@ -36,6 +36,7 @@ class Step:
         source: index of the node in its model, or -1 where there is none.
         shaped: parameters that follow from the shapes of other tensors, not from the file.
         coarse: relative precision of weights that are known on an integer grid only, by name.
+        given: names of its constant operands, as the node states them.
     """
 
     index: int
@@ -49,6 +50,7 @@ class Step:
     source: int = -1
     shaped: frozenset[str] = frozenset()
     coarse: Mapping[str, float] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
 
     @cached_property
     def fingerprint(self) -> str:

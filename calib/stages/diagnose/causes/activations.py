@@ -36,7 +36,7 @@ def detect(case: Case) -> Iterator[Cause]:
     for change in parameter_changes(case, ACTIVATIONS, PARAMETERS):
         yield _changed(case, change)
     for change in case.changes:
-        if change.what == "weight" and change.kind in {"PRelu", "Clip"}:
+        if change.what == "weight" and change.kind == "Clip":
             yield _slope(case, change)
 
 
