@@ -5,7 +5,8 @@
 The bare loop runs every network once on every image, inputs ready in memory, one thread a run and as many images side
 by side as evaluation has: what cannot be saved. Evaluation reads, scores, resizes, counts, compares, draws and writes.
 Rounds alternate, and the smallest of each side counts, so that a neighbour on the machine does not decide. A first
-evaluation of two images compiles the kernels. ``--peaks 25 100`` prints the peak memory of whole commands on so many images.
+evaluation of two images compiles the kernels. ``--peaks 25 100`` prints the peak memory of whole commands on so many
+images.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     print(f"{len(sessions)} networks, {len(feeds)} images, {options.numerics}, {options.workers} workers")
     for unit, kind in ((0, "wall time"), (1, "processor time")):
         inference, total = (min(each[side][unit] for each in rounds) for side in (0, 1))
-        print(f"{kind}: bare passes {inference:.1f} s, evaluation {total:.1f} s; all but inference {1 - inference / total:.1%}")
+        rest = 1 - inference / total
+        print(f"{kind}: bare passes {inference:.1f} s, evaluation {total:.1f} s; all but inference {rest:.1%}")
 
 
 def peaks(options: argparse.Namespace, folder: Path) -> None:
