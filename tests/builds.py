@@ -16,11 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calib.core import trtcache
 from calib.core.graph import analyse
-from calib.edges.feeds import FeedReader
+from calib.edges.feeds import FeedReader, bind_dataset
 from calib.edges.manifest import load_dataset
 from calib.edges.progress import SilentProgress
 from calib.jobs.build import BuildRequest, BuildResult, build
-from calib.jobs.build.collecting import bind_dataset
 
 IMAGES = 14
 """In the training split of the small data set."""

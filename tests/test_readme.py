@@ -17,7 +17,9 @@ from calib.types.statistics import TensorStatistics
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)")
-NEEDS = re.compile(r"# (needs (?:TensorRT \d+|PyTorch): not run by the tests|not repeated by the tests: it installs packages.*)")
+NEEDS = re.compile(
+    r"# (needs (?:TensorRT \d+|PyTorch): not run by the tests|not repeated by the tests: it installs packages.*)"
+)
 BY_CI = "# run by continuous integration as it stands"
 SECONDS = 900
 
