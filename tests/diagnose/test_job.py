@@ -56,7 +56,7 @@ def test_the_network_against_itself_has_no_fault(place: Path) -> None:
 
 
 def test_a_build_folder_and_one_of_its_calibrators(place: Path) -> None:
-    for candidate in (str(place / "out"), f"{place / 'out'}:minmax"):
+    for candidate in (str(place / "out"), f"{place / 'out'}:minmax", f"{place / 'out'}:per-channel"):
         found = ask(place, candidate, "built")
         assert not found["verdict"]["fault"], found["verdict"]
         assert found["parts"]["candidate"]["kind"] == "qdq"

@@ -144,23 +144,28 @@ def depth_figure(points: Sequence[DepthPoint], verdict: Json) -> Figure:
     if any(math.isfinite(point.quantized) for point in points):
         curves.append(svg.Line("Q/DQ", [_shown(point.quantized) for point in points], 3))
         legend.append(("ln s3", "Q/DQ candidate as a whole"))
-    about = svg.About("depth-chart", "SQNR of every tensor along the network", _depth_words(points))
-    drawn = svg.lines(
-        [float(point.depth) for point in points],
-        curves,
-        about=about,
-        x_caption="place along the network",
-        y_caption="SQNR, dB",
-        frame=svg.Frame(760, 300, top=22, bottom=36, left=48),
-        mark=None if place is None else float(place),
-        mark_name="first departure",
-        dots=False,
-    )
+    wide, narrow = (_depth_chart(key, width, points, curves, place) for key, width in (("", 760.0), ("-narrow", 360.0)))
     worst = sorted(points, key=lambda point: (_shown(point.born), point.depth))[:LISTED]
     rows = tuple((point.tensor, point.node, decibels(point.born), decibels(point.total)) for point in worst)
     table = DataTable("Tensors whose own step errs most", ("tensor", "node", "own", "carried"), rows)
     note = "A dip of the first curve is where error is born; a low second curve alone is error from further up."
-    return Figure("SQNR of every tensor", drawn, table, tuple(legend), note)
+    return Figure("SQNR of every tensor", wide, table, tuple(legend), note, narrow)
+
+
+def _depth_chart(
+    key: str, width: float, points: Sequence[DepthPoint], curves: Sequence[svg.Line], place: int | None
+) -> str:
+    return svg.lines(
+        [float(point.depth) for point in points],
+        curves,
+        about=svg.About(f"depth-chart{key}", "SQNR of every tensor along the network", _depth_words(points)),
+        x_caption="place along the network",
+        y_caption="SQNR, dB",
+        frame=svg.Frame(width, 300 if width > 400 else 220, top=22, bottom=36, left=48),
+        mark=None if place is None else float(place),
+        mark_name="first departure",
+        dots=False,
+    )
 
 
 def _shown(value: float) -> float:
