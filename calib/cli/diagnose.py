@@ -17,6 +17,7 @@ from calib.cli.common import (
     WorkersOption,
     emit,
 )
+from calib.cli.sensitivity import render
 
 if TYPE_CHECKING:
     from calib.jobs.diagnose import Diagnosis
@@ -62,6 +63,12 @@ def command(
     output_name: Annotated[
         str | None, typer.Option("--output-name", help="Output that counts, where the networks have several.")
     ] = None,
+    sensitivity: Annotated[
+        bool,
+        typer.Option(
+            "--sensitivity", help="Also rank the candidate's quantizers, each alone on, into DIR/sensitivity."
+        ),
+    ] = False,
     fail_on_fault: Annotated[bool, typer.Option("--fail-on-fault", help="Exit with 1 when a fault is found.")] = False,
     provider: Annotated[str, typer.Option("--provider", help="Where the candidate's rungs run: cpu or cuda.")] = "cpu",
     root: RootOption = None,
@@ -81,6 +88,7 @@ def command(
     from calib.edges.progress import choose_progress
     from calib.jobs.build import parse_choice
     from calib.jobs.diagnose import DiagnoseRequest, run_diagnosis
+    from calib.jobs.diagnose.ranking import rank_quantizers
 
     request = DiagnoseRequest(
         reference=reference,
@@ -100,8 +108,14 @@ def command(
         provider=parse_choice("--provider", provider, ("cpu", "cuda")),
         seed=seed,
     )
-    done = run_diagnosis(request, choose_progress(quiet=quiet))
-    emit(done.document, as_json=as_json, text="\n".join(_lines(done)))
+    progress = choose_progress(quiet=quiet)
+    done = run_diagnosis(request, progress)
+    text = "\n".join(_lines(done))
+    if sensitivity:
+        ranking = rank_quantizers(request, done, progress)
+        done.document["sensitivity"] = ranking.document
+        text = f"{text}\n\n{render(ranking)}"
+    emit(done.document, as_json=as_json, text=text)
     if fail_on_fault and done.verdict.fault:
         raise typer.Exit(EXIT_FAULT)
 

@@ -188,3 +188,18 @@ def test_the_command_says_the_verdict_first(place: Path, capsys: pytest.CaptureF
 def test_the_document_is_plain_json(place: Path) -> None:
     found = ask(place, place / "net.onnx", "plain")
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_quantizers_are_ranked_beside_the_diagnosis(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["diagnose", str(place / "net.onnx"), f"{place / 'out'}:minmax", "--data", str(place / "set.yaml")]
+    arguments += ["--split", "val", "-o", str(place / "ranked"), "-q", "--sensitivity"]
+    assert run([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    layers = {unit["name"] for unit in found["sensitivity"]["units"]}
+    assert layers
+    assert json.loads((place / "ranked/sensitivity/sensitivity.json").read_text())["units"]
+    assert run(arguments) == 0
+    assert str(place / "ranked/sensitivity/sensitivity.html") in capsys.readouterr().out
+    plain = [*arguments[:2], str(place / "net.onnx"), *arguments[3:]]
+    assert run(plain) == 2
+    assert "--sensitivity" in capsys.readouterr().err
