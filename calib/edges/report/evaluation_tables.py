@@ -146,32 +146,35 @@ def _by_class(document: Json, key: str, caption: str, part: Callable[[Json], Jso
 
 
 def slice_table(document: Json) -> Table:
-    """Every slice: its images, the reference's mIoU and the others' differences, or every network's mIoU."""
+    """Every slice: the reference's mIoU and the others' differences, or every network's mIoU; its images.
+
+    The images come last, so that a phone shows differences before one has to scroll.
+    """
     reference = reference_of(document)
     if reference is None or not candidates(document):
         rows = [_plain_slice(document, name) for name in document["slices"]]
         names = tuple(model["name"] for model in document["models"])
-        return Table("slices-table", "mIoU of each slice, in percent", "Slice", ("images", *names), tuple(rows))
+        return Table("slices-table", "mIoU of each slice, in percent", "Slice", (*names, "images"), tuple(rows))
     reach = _reach(
         entry["delta"] for model in candidates(document) for entry in model["vs_reference"]["slices"].values()
     )
     rows = [_slice_row(document, name, reference, reach) for name in _by_weight(document["slices"])]
     table = _compared("slices-table", "Difference of each slice's mIoU, in points", "Slice", document, rows)
-    return Table(table.key, table.caption, table.corner, ("images", *table.columns), table.rows)
+    return Table(table.key, table.caption, table.corner, (*table.columns, "images"), table.rows)
 
 
 def _slice_row(document: Json, name: str, reference: Json, reach: float) -> Row:
     part = document["slices"][name]
     miou = reference["slices"][name]["miou"]
     found = (model["vs_reference"]["slices"][name] for model in candidates(document))
-    cells = (Cell(str(part["images"]), part["images"]), Cell(percent(miou), miou), *_differences(found, reach))
+    cells = (Cell(percent(miou), miou), *_differences(found, reach), Cell(str(part["images"]), part["images"]))
     return Row(name, cells, part["rule"], name.startswith("rare:"))
 
 
 def _plain_slice(document: Json, name: str) -> Row:
     part = document["slices"][name]
     mious = [model["slices"][name]["miou"] for model in document["models"]]
-    cells = (Cell(str(part["images"]), part["images"]), *(Cell(percent(miou), miou) for miou in mious))
+    cells = (*(Cell(percent(miou), miou) for miou in mious), Cell(str(part["images"]), part["images"]))
     return Row(name, cells, part["rule"], name.startswith("rare:"))
 
 
