@@ -83,10 +83,20 @@ def command(
     temperature: Annotated[
         float, typer.Option("--temperature", help="Of the distillation.", rich_help_panel=TRAINING)
     ] = 2.0,
+    backend: Annotated[
+        str,
+        typer.Option(
+            "--backend", help="Whose fake quantization: calib or modelopt, for a factory.", rich_help_panel=TRAINING
+        ),
+    ] = "calib",
     learn_scales: Annotated[
-        bool,
-        typer.Option("--learn-scales/--fixed-scales", help="Learn the activations' scales.", rich_help_panel=TRAINING),
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--learn-scales/--fixed-scales",
+            help="Learn the activations' scales; default yes, modelopt no.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     learn_weight_scales: Annotated[
         bool,
         typer.Option(
@@ -102,15 +112,15 @@ def command(
         ),
     ] = None,
     scale_bits: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--scale-bits",
             min=2,
             max=24,
-            help="Significant bits of the scales; few make sums exact, so that runtimes agree; 24: all.",
+            help="Significant bits of the scales; few make sums exact, so that runtimes agree; default 5; 24: all.",
             rich_help_panel=TRAINING,
         ),
-    ] = 5,
+    ] = None,
     control: Annotated[
         bool, typer.Option("--control/--no-control", help="Fine-tune the float network alike, to compare with.")
     ] = True,
@@ -196,6 +206,7 @@ def command(
         ema=ema,
         distill=distill_weight if distill else 0.0,
         temperature=temperature,
+        backend=backend,
         learn_scales=learn_scales,
         learn_weight_scales=learn_weight_scales,
         freeze=tuple(freeze or ()),

@@ -8,8 +8,10 @@ the float network's ONNX export.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from calib.core.formats import statedict
@@ -88,6 +90,19 @@ def prepare(
     return quantized.train(training)
 
 
+def can_quantize(model: Any, name: str) -> bool:
+    """Whether ModelOpt has quantizers for a module of a network: not for one that computes in a way of its own.
+
+    Raises:
+        MissingLibraryError: ModelOpt is not installed.
+    """
+    require_modelopt()
+    from modelopt.torch.quantization.nn import QuantModuleRegistry
+
+    module = dict(model.named_modules()).get(name)
+    return module is not None and hasattr(module, "weight") and type(module) in QuantModuleRegistry
+
+
 def resume(model: Any, layers: Collection[str], state: Mapping[str, Any]) -> Any:
     """Put the quantizers into a network and load a state dict that a training of it saved, ranges included.
 
@@ -157,9 +172,11 @@ def require_modelopt() -> Any:
     return quantization
 
 
-def _quiet() -> warnings.catch_warnings:
-    """Silence what ModelOpt warns of at import and conversion: optional libraries and deprecations of its own."""
-    return warnings.catch_warnings(action="ignore")
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what ModelOpt says at import and conversion: optional libraries, deprecations, counts of quantizers."""
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 def _forward(batches: list[Any]) -> Callable[[Any], None] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -124,6 +124,43 @@ def planned_layers(
     plan = plan_quantization(network, dict.fromkeys((item.name for item in network.activations), 1.0), target, options)
     int8 = (item.node for item in plan.with_status("int8") if item.node in modules.weights)
     return tuple(dict.fromkeys(filter(None, (modules.module_of(node) for node in int8))))
+
+
+def place_on_modules(
+    model: onnx.ModelProto,
+    accepts: Callable[[str], bool],
+    target: Target = "trt11",
+    options: PlacementOptions = DEFAULTS,
+) -> tuple[tuple[str, ...], PlacementOptions]:
+    """Choose the modules to quantize, and the placement that quantizes these alone.
+
+    The rest stays float: shortcuts of additions, which are no module's input, modules that the trainer cannot quantize,
+    and modules that are used several times of which the placement keeps a use in float.
+
+    Args:
+        model: the float network's ONNX export.
+        accepts: whether the trainer can put fake quantizers on a module of this name.
+        target: what will read the quantized network.
+        options: further placement choices.
+
+    Returns:
+        names of modules in network order, and the options.
+    """
+    network = analyse(model)
+    modules = map_modules(model, network)
+    plan = plan_quantization(network, dict.fromkeys((item.name for item in network.activations), 1.0), target, options)
+    planned = {item.node: modules.module_of(item.node) for item in plan.with_status("int8")}
+    layers = dict.fromkeys(name for name in planned.values() if name and _is_whole(name, modules, planned))
+    named = tuple(name for name in layers if accepts(name))
+    kept = {node for node, name in planned.items() if name not in named or node not in modules.weights}
+    labels = {network.nodes[node].label for node in kept}
+    return named, replace(options, float_nodes=options.float_nodes | labels)
+
+
+def _is_whole(name: str, modules: ModuleMap, planned: Collection[int]) -> bool:
+    """Whether all uses of a module that have a weight are planned."""
+    weighted = [node.index for node in modules.find(name) if node.index in modules.weights]
+    return bool(weighted) and all(node in planned for node in weighted)
 
 
 def quantize_as_trained(

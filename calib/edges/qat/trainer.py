@@ -42,7 +42,8 @@ class Trainer:
     """Trains one network.
 
     Args:
-        network: is trained in place; its answer is the tensor of the task.
+        network: is trained in place; its answer is the tensor of the task. Parameters of scales are called
+            ``quantizers.…``.
         teacher: the float network to distil from, or None.
         material: task and images.
         settings: how.
@@ -53,8 +54,8 @@ class Trainer:
 
     def __init__(
         self,
-        network: OnnxModule,
-        teacher: OnnxModule | None,
+        network: nn.Module,
+        teacher: nn.Module | None,
         material: Material,
         settings: TrainSettings,
         world: World,
@@ -83,13 +84,13 @@ class Trainer:
         self._sum = torch.zeros(2, dtype=torch.float64, device=world.device)
         self._saved = 0.0
 
-    def _place(self, network: OnnxModule) -> OnnxModule:
+    def _place(self, network: nn.Module) -> nn.Module:
         network.to(self.world.device)
         if self._channels_last:
             network.to(memory_format=torch.channels_last)
         return network
 
-    def _share(self, network: OnnxModule) -> nn.Module:
+    def _share(self, network: nn.Module) -> nn.Module:
         """Wrap the network so that processes average their gradients."""
         if self.world.size == 1:
             return network
@@ -283,7 +284,11 @@ class Trainer:
 
 def teacher_of(network: OnnxModule) -> OnnxModule:
     """Make the float network that a network under training started from."""
-    teacher = OnnxModule(network.model, network=network.network, outputs=network.output_names)
-    for parameter in teacher.parameters():
+    return frozen(OnnxModule(network.model, network=network.network, outputs=network.output_names))
+
+
+def frozen(network: OnnxModule) -> OnnxModule:
+    """Ask for no gradient of a network's parameters: a teacher is not trained."""
+    for parameter in network.parameters():
         parameter.requires_grad_(False)
-    return teacher
+    return network

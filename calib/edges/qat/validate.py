@@ -6,9 +6,9 @@ import contextlib
 from typing import Any
 
 import torch
+from torch import nn
 
 from calib.edges.qat.data import UNCHANGED, prefetch
-from calib.edges.qat.module import OnnxModule
 from calib.edges.qat.settings import TrainSettings
 from calib.edges.qat.state import Material
 from calib.edges.qat.task import Batch, mean_iou
@@ -23,7 +23,7 @@ def autocast(settings: TrainSettings, world: World) -> Any:
     return torch.autocast(world.device.type, dtype=kind, enabled=kind is not None)
 
 
-def measure(network: OnnxModule, material: Material, settings: TrainSettings, world: World, workers: int) -> float:
+def measure(network: nn.Module, material: Material, settings: TrainSettings, world: World, workers: int) -> float:
     """Mean IoU on the validation images, 0..1, shared among the processes."""
     valid, task = material.valid, material.task
     places = list(range(world.rank, len(valid.keys), world.size))

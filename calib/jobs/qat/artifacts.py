@@ -17,13 +17,12 @@ from calib.edges.evaluation.sources import SELECTION
 from calib.edges.files import write_atomic
 from calib.edges.models import load_model
 from calib.edges.written import Written, describe_file, json_bytes, save_described
-from calib.jobs.qat.network import FloatNetwork
+from calib.jobs.qat.ground import Ground
 from calib.jobs.qat.preparing import quantize_trained
 from calib.jobs.qat.request import QatRequest
-from calib.jobs.qat.start import RANGES, StartRanges
+from calib.jobs.qat.start import RANGES
 from calib.jobs.qat.training import Trained
 from calib.stages.cachefile import Coverage, cache_entries
-from calib.stages.placement import DEFAULTS
 from calib.stages.qdq import QdqResult
 from calib.types.statistics import DynamicRange
 
@@ -66,13 +65,12 @@ class Product:
     control: onnx.ModelProto | None
 
 
-def make_product(
-    request: QatRequest, network: FloatNetwork, start: StartRanges, trained: Trained, control: Trained | None
-) -> Product:
+def make_product(request: QatRequest, ground: Ground, trained: Trained, control: Trained | None) -> Product:
     """Turn trained modules into networks and a cache."""
     from calib.edges.qat.module import with_values
 
-    quantized, amax = quantize_trained(network.model, trained.network, start.amax, request.target, DEFAULTS)
+    network, options = ground.network, ground.placement.options
+    quantized, amax = quantize_trained(network.model, trained.network, ground.start.amax, request.target, options)
     cache, coverage = make_cache(network.network, amax, request.trt_version, request.cache_algorithm)
     return Product(
         quantized=quantized,

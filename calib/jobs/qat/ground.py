@@ -15,6 +15,7 @@ from calib.edges.builddir import BuildFolder
 from calib.edges.files import write_atomic
 from calib.edges.written import json_bytes
 from calib.errors import UsageError
+from calib.jobs.qat.backends import Placement, choose_placement
 from calib.jobs.qat.network import FloatNetwork, Origin, load_float
 from calib.jobs.qat.preparing import missing_ranges, plan_model
 from calib.jobs.qat.request import QatRequest
@@ -36,12 +37,14 @@ class Ground:
         start: ranges to start from.
         model: the float network with its operator set raised as the Q/DQ writer raises it.
         plan: where fake quantization goes, made from ``model``.
+        placement: which layers are quantized, for whom.
     """
 
     network: FloatNetwork
     start: StartRanges
     model: onnx.ModelProto
     plan: QuantizationPlan
+    placement: Placement
 
 
 def prepare_ground(
@@ -60,8 +63,11 @@ def prepare_ground(
     world.wait()
     network = load_float(origin, request, splits.train, folder.partial / FLOAT)
     start = _of_json((folder.partial / START).read_bytes())
-    model, plan = plan_model(network.model, start.amax, request.target)
-    return Ground(network, start, model, plan)
+    placement = choose_placement(request, origin, network)
+    if world.first:
+        placement.tell(progress)
+    model, plan = plan_model(network.model, start.amax, request.target, placement.options)
+    return Ground(network, start, model, plan, placement)
 
 
 def _find_start(

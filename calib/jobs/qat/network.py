@@ -57,6 +57,11 @@ class Origin:
     module: Any = None
 
 
+def is_factory(address: str) -> bool:
+    """Whether an address names a factory, ``module:factory``, and no file."""
+    return FACTORY.fullmatch(address) is not None and not Path(address).exists()
+
+
 def find_origin(request: QatRequest) -> Origin:
     """Look at an ONNX file, or call a factory and load its weights.
 
@@ -66,7 +71,7 @@ def find_origin(request: QatRequest) -> Origin:
         FormatError: the weights cannot be read.
     """
     path = Path(request.model)
-    if path.exists() or FACTORY.fullmatch(request.model) is None:
+    if not is_factory(request.model):
         if request.weights is not None:
             raise UsageError(
                 "--weights",
@@ -106,7 +111,7 @@ def load_float(origin: Origin, request: QatRequest, dataset: Dataset, exported: 
 def _keep(origin: Origin, request: QatRequest, dataset: Dataset, path: Path) -> None:
     """Write the float network to a file of its own: the very bytes of a plain ONNX file, functions inlined."""
     if origin.module is not None:
-        save_model(_export(origin, request, dataset), path)
+        save_model(export_float(origin, request, dataset), path)
         return
     model = load_model(origin.address)
     if model.functions:
@@ -117,7 +122,12 @@ def _keep(origin: Origin, request: QatRequest, dataset: Dataset, path: Path) -> 
         write_atomic(path, read_bytes(origin.address))
 
 
-def _export(origin: Origin, request: QatRequest, dataset: Dataset) -> onnx.ModelProto:
+def export_float(origin: Origin, request: QatRequest, dataset: Dataset) -> onnx.ModelProto:
+    """Export a factory's module as the request says.
+
+    Raises:
+        ModelError: the exporter cannot.
+    """
     from calib.edges.qat.exporting import ExportOptions, export_module
 
     options = ExportOptions(
@@ -128,13 +138,14 @@ def _export(origin: Origin, request: QatRequest, dataset: Dataset) -> onnx.Model
         inputs=("image", *dataset.inputs),
         outputs=("logits",),
     )
-    return export_module(origin.module, _example(dataset, 1 if request.fixed_batch else 2), options, origin.address)
+    return export_module(origin.module, example_of(request, dataset), options, origin.address)
 
 
-def _example(dataset: Dataset, images: int) -> tuple[Any, ...]:
-    """Random pictures of the size that preprocessing gives, and the manifest's constants."""
+def example_of(request: QatRequest, dataset: Dataset) -> tuple[Any, ...]:
+    """Random pictures of the size that preprocessing gives, and the manifest's constants, to export with."""
     import torch
 
+    images = 1 if request.fixed_batch else 2
     generator = torch.Generator().manual_seed(0)
     sources: list[Preprocess | float] = [dataset.preprocess or 0.0, *dataset.inputs.values()]
     found = []

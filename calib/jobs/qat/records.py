@@ -29,6 +29,7 @@ def training_document(
     return {
         "schema": 1,
         "network": request.model,
+        "backend": request.backend,
         "data": {
             "manifest": splits.train.name,
             "train": {"split": splits.train.split, "images": len(splits.train.records)},
@@ -112,6 +113,7 @@ def provenance(
         "training": {
             "start": ground.start.source,
             "network": dict(ground.network.digests),
+            "float_nodes": sorted(ground.placement.options.float_nodes),
             "steps": trained.state.step,
             "control": None if control is None else asdict(control_settings(trained)),
         },

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from calib.core.plan import TARGETS, Target
-from calib.core.quantization import SCALE_BITS
 from calib.core.trtcache import render
 from calib.errors import UsageError
 from calib.types.data import Dataset
 
 DEFAULT_EPOCHS = 10
+BACKENDS = ("calib", "modelopt")
+"""Whose fake quantization is trained with: this package's, on the exported graph, or ModelOpt's, on the module."""
 DISTILL = 0.95
 """Weight of the distillation. Labels train the network on, away from what was released, for better or worse: with a
 weight of 0.5 two float networks moved by +0.85 and -0.29 points on CamVid (docs/qat.md): more than INT8 costs them."""
@@ -21,7 +22,7 @@ RESUMABLE = frozenset({"output", "workers", "root", "checkpoint_seconds"})
 """What may change between the runs of one training: it does not change the result."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimizer": ("adamw", "sgd"), "keep": ("best", "last"), "precision": ("fp32", "fp16", "bf16"),
-    "exporter": ("torchscript", "dynamo"), "device": ("cpu", "cuda"), "target": TARGETS,
+    "exporter": ("torchscript", "dynamo"), "backend": BACKENDS, "device": ("cpu", "cuda"), "target": TARGETS,
 }  # fmt: skip
 """The words that a field may hold."""
 
@@ -51,10 +52,11 @@ class QatRequest:
         ema: decay of the parameters' moving average; 0 for none.
         distill: weight of the distillation from the float network, 0..1; 0 for none.
         temperature: of the distillation.
-        learn_scales: whether the activations' scales are learnt.
+        backend: ``calib`` or ``modelopt``.
+        learn_scales: whether the activations' scales are learnt; None for yes where the backend can.
         learn_weight_scales: whether the weights' scales are learnt; else they follow the weights.
         freeze: patterns of the weights that stay as they are, by their names or by those of the nodes that read them.
-        scale_bits: significant bits that scales keep, 24 for all.
+        scale_bits: significant bits that scales keep, 24 for all; None for 5, or 24 with ModelOpt.
         control: whether a float network is fine-tuned in the same way, to compare with.
         augment: whether images are flipped and cropped at random.
         keep: ``best``, ``last``, or None: best on a split of its own, last on held-out training images.
@@ -96,10 +98,11 @@ class QatRequest:
     ema: float = 0.998
     distill: float = DISTILL
     temperature: float = 2.0
-    learn_scales: bool = True
+    backend: str = "calib"
+    learn_scales: bool | None = None
     learn_weight_scales: bool = False
     freeze: tuple[str, ...] = ()
-    scale_bits: int = SCALE_BITS
+    scale_bits: int | None = None
     control: bool = True
     augment: bool = True
     keep: str | None = None

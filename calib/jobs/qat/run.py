@@ -27,6 +27,7 @@ from calib.jobs.qat.artifacts import (
     write_networks,
     write_records,
 )
+from calib.jobs.qat.backends import backend_versions, require_backend, settle_backend
 from calib.jobs.qat.ground import FLOAT, Ground, prepare_ground
 from calib.jobs.qat.network import Origin, find_origin
 from calib.jobs.qat.records import cost_words, hash_images, provenance, training_document
@@ -84,7 +85,9 @@ def run_qat(request: QatRequest, progress: Progress) -> QatResult:
     """
     started = now()
     check_request(request)
+    request = settle_backend(request)
     require_torch()
+    require_backend(request)
     from calib.edges.qat.world import join_world, leave_world
 
     splits = choose_splits(request)
@@ -127,17 +130,15 @@ class _Job:
         self.world.wait()
         self.progress.note(self.splits.words)
         ground = prepare_ground(self.request, self.origin, self.splits, folder, self.world, self.progress)
-        coach = Coach(
-            self.request, ground.network, ground.model, self.splits, self.world, folder.partial, self.progress
-        )
-        trained = coach.train("qat", ground.plan, make_settings(self.request, self.splits, self.world.size))
-        control = coach.train("control", None, control_settings(trained)) if self.request.control else None
+        coach = Coach(self.request, ground, self.origin, self.splits, self.world, folder.partial, self.progress)
+        trained = coach.train("qat", make_settings(self.request, self.splits, self.world.size))
+        control = coach.train("control", control_settings(trained), quantized=False) if self.request.control else None
         if not self.world.first:
             return QatResult(folder.path, {})
         return QatResult(folder.path, self._write(folder, key, ground, trained, control))
 
     def _fingerprint(self) -> dict[str, Any]:
-        versions = {**library_versions(), "torch": _torch_version()}
+        versions = {**library_versions(), "torch": _torch_version(), **backend_versions(self.request)}
         splits, start = self.splits, _start_digest(self.request.init)
         return fingerprint(
             self.request, splits.train, splits.valid, self.origin.digest, versions, start, self.world.size
@@ -164,7 +165,7 @@ class _Job:
     ) -> dict[str, Any]:
         """Bring the folder up to date; the provenance, which vouches for the rest, is written last."""
         request = self.request
-        product = make_product(request, ground.network, ground.start, trained, control)
+        product = make_product(request, ground, trained, control)
         training = training_document(request, ground, self.splits, product, trained, control)
         images = hash_images(self.splits, validated=chooses(trained), workers=request.workers or os.cpu_count() or 1)
         folder.remove_outdated()

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import onnx
-
-from calib.core.graph import analyse
-from calib.core.plan import QuantizationPlan
 from calib.core.scoresource import ScoreSource, find_scores
 from calib.edges.feeds import bind_dataset
-from calib.errors import ManifestError, UsageError
-from calib.jobs.qat.network import FloatNetwork
+from calib.errors import ManifestError
+from calib.jobs.qat.ground import Ground
+from calib.jobs.qat.network import FloatNetwork, Origin
 from calib.jobs.qat.request import QatRequest
 from calib.jobs.qat.splits import Splits
-from calib.types.gate import few
+from calib.jobs.qat.students import TrainedNetwork, make_control, make_student, make_teacher
 from calib.types.progress import Progress
 
 VOID = -1
@@ -35,14 +30,14 @@ class Trained:
     """A finished training.
 
     Attributes:
-        network: the trained module, on the CPU.
+        network: weights and ranges as trained.
         state: how it went.
         settings: with what numbers.
         device: what it was trained on, for people.
         processes: how many trained together.
     """
 
-    network: Any
+    network: TrainedNetwork
     state: Any
     settings: Any
     device: str
@@ -107,8 +102,8 @@ class Coach:
 
     Attributes:
         request: what was asked for.
-        network: the float network.
-        model: the same, its operator set raised as the Q/DQ writer needs it.
+        ground: the network and its ranges.
+        origin: what the network comes from.
         splits: images.
         world: processes and device.
         folder: where checkpoints go.
@@ -116,81 +111,44 @@ class Coach:
     """
 
     request: QatRequest
-    network: FloatNetwork
-    model: onnx.ModelProto
+    ground: Ground
+    origin: Origin
     splits: Splits
     world: Any
     folder: Path
     progress: Progress
 
-    def train(self, name: str, plan: QuantizationPlan | None, settings: Any) -> Trained:
+    def train(self, name: str, settings: Any, *, quantized: bool = True) -> Trained:
         """Train the network: with fake quantization where the plan says, or without.
 
         Args:
             name: names the checkpoint.
-            plan: made from ``model``; None for the float network.
             settings: a ``TrainSettings``.
+            quantized: whether with fake quantization.
         """
-        from calib.edges.qat.module import OnnxModule
-        from calib.edges.qat.trainer import Trainer, teacher_of
+        from calib.edges.qat.trainer import Trainer
 
-        source = source_of(self.request, self.network, self.splits)
-        student = OnnxModule(
-            self.model,
-            plan,
-            network=analyse(self.model),
-            outputs=(source.tensor,),
-            learn_scales=self.request.learn_scales,
-            learn_weight_scales=self.request.learn_weight_scales,
-            scale_bits=self.request.scale_bits,
-        )
-        freeze_weights(student, self.request.freeze)
-        teacher = teacher_of(student) if settings.distill else None
-        trainer = Trainer(
-            student, teacher, self._material(source), settings, self.world, self.folder / f"{name}.checkpoint", name
-        )
+        source = source_of(self.request, self.ground.network, self.splits)
+        make = make_student if quantized else make_control
+        student = make(self.request, self.ground, self.origin, self.splits.train, source.tensor)
+        teacher = make_teacher(self.ground, source.tensor) if settings.distill else None
+        file = self.folder / f"{name}.checkpoint"
+        trainer = Trainer(student.network, teacher, self._material(source), settings, self.world, file, name)
         workers = self.request.workers or os.cpu_count() or 1
         state = trainer.train(self.progress, workers)
-        return Trained(student.cpu(), state, settings, device_name(self.world.device), self.world.size)
+        student.network.cpu()
+        return Trained(student.finish(), state, settings, device_name(self.world.device), self.world.size)
 
     def _material(self, source: ScoreSource) -> Any:
         from calib.edges.qat.data import Examples
         from calib.edges.qat.state import Material
         from calib.edges.qat.task import Task
 
-        parts = []
+        parts, network = [], self.ground.network
         for dataset in (self.splits.train, self.splits.valid):
-            bindings = bind_dataset(self.network.network, dataset, self.network.place)
+            bindings = bind_dataset(network.network, dataset, network.place)
             parts.append(Examples(dataset, bindings, VOID))
         return Material(Task(source, _class_count(self.splits), VOID), parts[0], parts[1])
-
-
-def freeze_weights(network: Any, patterns: Sequence[str]) -> None:
-    """Keep weights as they are that a pattern names, or whose nodes it names.
-
-    Args:
-        network: an ``OnnxModule``.
-        patterns: with ``*`` and ``?``.
-
-    Raises:
-        UsageError: a pattern names nothing.
-    """
-    readers: dict[str, set[str]] = {name: {name} for name in network.weights.names()}
-    for node in network.network.nodes:
-        for name in node.inputs:
-            readers.get(name, set()).add(node.label)
-    for pattern in patterns:
-        named = [name for name, labels in readers.items() if any(fnmatchcase(label, pattern) for label in labels)]
-        if not named:
-            shown = sorted(label for labels in readers.values() for label in labels)
-            raise UsageError(
-                f"--freeze {pattern}",
-                expected="a pattern of weights or nodes",
-                got="none that it names",
-                remedy=f"names are {few(shown)}",
-            )
-        for name in named:
-            network.weights[name].requires_grad_(False)
 
 
 def control_settings(trained: Trained) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from calib.core.gate.provenance import REBUILD
 from calib.core.graph import Network, analyse
 from calib.core.graph.stored import StoredValues
+from calib.core.plan import PlacementOptions
 from calib.core.trainable import trainable_constants
 from calib.core.trtcache import parse
 from calib.edges.files import read_bytes
@@ -47,7 +49,7 @@ def _check(subject: Subject) -> Iterator[Check]:
     request = subject.request
     try:
         cache, _ = make_cache(analyse(twin), amax, request["trt_version"], request["cache_algorithm"])
-        wanted = quantize_model(twin, amax, request["target"], DEFAULTS, weights).model
+        wanted = quantize_model(twin, amax, request["target"], _placement(subject), weights).model
     except CalibError as error:
         yield Check(NAME, "fail", f"cannot be made again: {error.got}", error.remedy)
         return
@@ -61,10 +63,16 @@ def _learnt(ranges: Mapping[str, Any]) -> dict[str, float]:
 
 def _weights(subject: Subject) -> dict[str, WeightRange]:
     """Scales of weights that were learnt; the others are made anew from the weights."""
-    if not subject.request.get("learn_weight_scales"):
+    if not subject.request.get("learn_weight_scales") and subject.request.get("backend") != "modelopt":
         return {}
     table = read_qdq(load_model(subject.folder / QDQ_NAME), QDQ_NAME)
     return {item.name: item for item in table.weights}
+
+
+def _placement(subject: Subject) -> PlacementOptions:
+    """The placement that was trained: ModelOpt quantizes fewer layers than the rules would."""
+    recorded = subject.provenance.get("training", {}).get("float_nodes", ())
+    return replace(DEFAULTS, float_nodes=frozenset(map(str, recorded)))
 
 
 def _check_twin(subject: Subject, twin: onnx.ModelProto) -> Check:
