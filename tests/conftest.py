@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("untimed", deadline=None)  # how long an example takes says nothing on a busy machine
+settings.load_profile("untimed")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

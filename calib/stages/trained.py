@@ -182,7 +182,7 @@ def quantize_as_trained(
     modules = map_modules(model, network)
     named, lost = to_tensors(table, modules)
     remarks = weight_remarks(table, match_weights(table, model, network, modules))
-    wrong = [f"{len(item.names)} {item.text}" for item in remarks if item.blocks]
+    wrong = [item.sentence for item in remarks if item.blocks]
     if lost or wrong:
         got = "; ".join([*wrong, *([f"no tensor for {listed(lost)}"] if lost else [])])
         remedy = "export the network again, from the weights that were trained"

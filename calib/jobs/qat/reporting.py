@@ -14,6 +14,7 @@ from calib.edges.written import Written
 from calib.jobs.qat.artifacts import CONTROL_NAME, FLOAT_NAME, QDQ_NAME, TWIN_NAME, Product
 from calib.jobs.qat.ground import PTQ
 from calib.jobs.qat.request import QatRequest
+from calib.jobs.qat.training import UNLIMITED
 
 Json = Mapping[str, Any]
 
@@ -91,6 +92,11 @@ def _groups(request: QatRequest, provenance: Json) -> dict[str, dict[str, str]]:
             "network": request.model,
             "split": asked["split"],
         },
-        "Training": {key.replace("_", " "): str(value) for key, value in settings.items()},
+        "Training": {key.replace("_", " "): _setting(key, value) for key, value in settings.items()},
         "Versions": dict(asked["versions"]),
     }
+
+
+def _setting(key: str, value: Any) -> str:
+    """A setting in words: steps without a limit are told apart from a number of them."""
+    return "until the time is up" if key == "steps" and value == UNLIMITED else str(value)
