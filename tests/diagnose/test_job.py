@@ -203,3 +203,32 @@ def test_quantizers_are_ranked_beside_the_diagnosis(place: Path, capsys: pytest.
     plain = [*arguments[:2], str(place / "net.onnx"), *arguments[3:]]
     assert run(plain) == 2
     assert "--sensitivity" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [{"per_channel": False}, {"per_channel": True, "symmetric": True}])
+def test_networks_of_another_quantizer_are_taken_apart(place: Path, options: dict[str, bool]) -> None:
+    """Integers for weights, biases in INT32, and a ReLU that the zero point stands for."""
+    from onnxruntime import quantization
+
+    rng = np.random.default_rng(0)
+
+    class Pictures(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.left = [{"image": rng.normal(0, 1, (1, 3, 24, 32)).astype(np.float32)} for _ in range(3)]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self.left.pop() if self.left else None
+
+    path = place / "foreign.onnx"
+    kinds = quantization.QuantType
+    symmetric = options.get("symmetric", False)
+    quantization.quantize_static(
+        str(place / "net.onnx"), str(path), Pictures(), quant_format=quantization.QuantFormat.QDQ,
+        per_channel=options["per_channel"], activation_type=kinds.QInt8 if symmetric else kinds.QUInt8,
+        weight_type=kinds.QInt8, extra_options={"ActivationSymmetric": symmetric},
+    )  # fmt: skip
+    found = ask(place, path, "foreign")
+    assert {cause["stage"] for cause in found["causes"]} <= {"quantization"}
+    ladder = {item["name"]: item for item in found["ladder"]}
+    assert float(ladder["float"]["output"]["sqnr_db"]) > 60
+    assert ladder["fake-quant"]["output"]["sqnr_db"] < 60

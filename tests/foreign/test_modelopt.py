@@ -148,7 +148,7 @@ def test_layers_of_the_placement_are_quantized_trained_and_exported(floating):
     result = quantize_as_trained(model, table)
     assert result.given_weights  # trained away from the range that was calibrated
     assert agreement(result.model, quantized, batches) >= 0.999
-    with pytest.raises(Exception, match="differs? from the network's weights"):
+    with pytest.raises(Exception, match=r"differs? from the network's weights"):
         quantize_as_trained(onnx.load(path), table)
 
 

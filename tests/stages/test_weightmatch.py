@@ -198,6 +198,6 @@ def test_layers_that_the_source_quantizes_are_told_by_module():
 
 def test_ranges_of_other_weights_are_not_written():
     table = table_of(STATE | RANGES, "amax-npz", "s")
-    with pytest.raises(FormatError, match="differs? from the network's weights"):
+    with pytest.raises(FormatError, match=r"differs? from the network's weights"):
         quantize_as_trained(folded(STATE | {"deep.weight": draw(4, 4, 1, 1)}), table)
     assert isinstance(table, RangeTable)

@@ -51,6 +51,7 @@ class Part:
         built_from: sha256 of the network its build folder was made of, by file name.
         preprocess: how its pictures are prepared.
         notes: what a user should know.
+        unquantized: the network without its Q/DQ pairs, once the reference's weights are known.
     """
 
     role: str
@@ -66,10 +67,13 @@ class Part:
     files: Mapping[str, str] = field(default_factory=dict)
     built_from: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unquantized: onnx.ModelProto | None = None
 
     @cached_property
     def float_model(self) -> onnx.ModelProto | None:
         """The network without its Q/DQ pairs."""
+        if self.unquantized is not None:
+            return self.unquantized
         return make_twin(self.model).model if self.model is not None and self.kind == "qdq" else self.model
 
     @cached_property

@@ -17,17 +17,17 @@ from calib.edges.files import make_output_folder, write_atomic
 from calib.edges.manifest import load_dataset, parse_preprocess, require_preprocess
 from calib.edges.progress import SilentProgress
 from calib.edges.runners.loader import OrtRuntime
-from calib.edges.runners.torchtrace import trace_module
 from calib.jobs.diagnose.climb import Climb, Climber, chosen_records
 from calib.jobs.diagnose.document import make_document, tensor_table
 from calib.jobs.diagnose.parts import Part, load_part
 from calib.jobs.diagnose.report import write_report
 from calib.jobs.diagnose.request import DiagnoseRequest
 from calib.jobs.diagnose.rungs import make_rungs
+from calib.jobs.diagnose.tracing import filled, trace_reference, with_float_weights
 from calib.jobs.diagnose.verdict import Verdict, decide
 from calib.stages.diagnose.cachecheck import CacheCheck, cache_cause, check_cache
 from calib.stages.diagnose.examine import Examination, examine
-from calib.stages.diagnose.onnxtrace import OnnxTrace, exposed, trace_onnx
+from calib.stages.diagnose.onnxtrace import OnnxTrace, exposed
 from calib.stages.diagnose.oracles import Disagreement, disagreements, oracle_remark
 from calib.stages.diagnose.profile import TensorError, profile
 from calib.stages.diagnose.trace import Trace
@@ -100,6 +100,7 @@ def run_diagnosis(request: DiagnoseRequest, progress: Progress) -> Diagnosis:
     reference, candidate = _parts(request, dataset)
     make_output_folder(request.output)
     make_output_folder(request.output / SCRATCH)
+    candidate = with_float_weights(dataset, reference, candidate)
     rungs, contestants = make_rungs(reference, candidate, request.provider)
     climber = Climber(request, dataset, rungs, contestants, progress)
     climb = climber.climb()
@@ -171,18 +172,10 @@ class _Work:
         return self._write(document, tensors, verdict)
 
     def _feeds(self, part: Part, key: str) -> Feeds:
-        feeds = self.climber.feeds(part, key)
-        rows = part.rows
-        return {name: np.repeat(a, rows, axis=0) if rows > 1 and len(a) == 1 else a for name, a in feeds.items()}
+        return filled(part, self.climber.feeds(part, key))
 
     def _trace(self, key: str) -> Trace | None:
-        part, feeds = self.reference, self._feeds(self.reference, key)
-        if part.kind == "torch":
-            if not hasattr(part.module, "named_modules"):
-                return None
-            return trace_module(part.module, feeds, part.address)
-        model = part.float_model
-        return None if model is None else trace_onnx(model, feeds, self.runtime, part.address)
+        return trace_reference(self.reference, self._feeds(self.reference, key))
 
     def _examine(self, trace: Trace) -> Examination | None:
         model = self.candidate.model

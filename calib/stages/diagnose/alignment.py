@@ -9,15 +9,15 @@ its place, first where what follows then agrees again; that place is a departure
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import NDArray
 
 from calib.core.difference import APART, Difference, difference
+from calib.stages.diagnose.counterparts import Counterparts
 from calib.stages.diagnose.lookup import EXACT, Lookup, arranged
+from calib.stages.diagnose.matches import Alignment, Departure, Match
 from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime, run_step
-from calib.stages.diagnose.prior import guess
 from calib.stages.diagnose.trace import Arrays, Step, Trace
 
 CLOSE = 2e-2
@@ -28,83 +28,6 @@ TRIED = 24
 """Tensors behind the first that departs which are tried as the place of the departure."""
 MOST = 12
 """Departures after which a candidate is another network."""
-BOUNDING = frozenset({"Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Elu", "Selu", "Swish", "Gelu", "Mish"})
-"""Activations that may agree on one image and not on another."""
-FOLDING = frozenset({"Conv", "ConvTranspose", "Gemm"})
-"""Operators that a batch norm behind them is folded into."""
-How = Literal["input", "structure", "value", "forced"]
-
-
-@dataclass(frozen=True)
-class Match:
-    """A tensor of the candidate and the one of the reference that it is.
-
-    Attributes:
-        reference: name in the reference.
-        how: how it was recognised; ``forced`` where the values differ.
-        born: error that its step makes on the reference's values.
-        perm: axes of the reference's tensor in the candidate's order, where those differ.
-    """
-
-    reference: str
-    how: How
-    born: Difference
-    perm: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A piece of the candidate that makes another tensor of the same inputs than the reference does.
-
-    Attributes:
-        tensor: what the piece makes, in the candidate.
-        reference: what it should be, in the reference.
-        steps: the candidate's steps between tensors that agree and this one, in order.
-        reference_steps: the reference's between the same tensors.
-        frontier: tensors of the candidate that the piece reads.
-        born: error that the piece makes.
-        strong: whether the tensor was beyond recognition.
-    """
-
-    tensor: str
-    reference: str
-    steps: tuple[Step, ...]
-    reference_steps: tuple[Step, ...]
-    frontier: tuple[str, ...]
-    born: Difference
-    strong: bool
-
-
-@dataclass
-class Alignment:
-    """What came of it.
-
-    Attributes:
-        matches: tensor of the candidate to its match, in network order.
-        departures: pieces that make any error or differ at all, in network order; most of it is rounding.
-        lost: tensors of the candidate without counterpart from which an output is reached.
-        own: what each tensor of the candidate holds, computed on the reference's values.
-        reference: the reference's values.
-    """
-
-    matches: dict[str, Match]
-    departures: list[Departure]
-    lost: tuple[str, ...]
-    own: dict[str, NDArray[Any]] = field(default_factory=dict)
-    reference: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-
-    def value(self, tensor: str) -> NDArray[Any] | None:
-        """What the steps behind a tensor of the candidate compute on: the reference's value where it is known."""
-        match = self.matches.get(tensor)
-        if match is None:
-            return self.own.get(tensor)
-        return arranged(self.reference[match.reference], match.perm, self.own.get(tensor))
-
-    def wanted(self, tensor: str) -> NDArray[Any]:
-        """The reference's value of a matched tensor in the candidate's arrangement, in its own precision."""
-        match, own = self.matches[tensor], self.own.get(tensor)
-        found = arranged(self.reference[match.reference], match.perm, None)
-        return found.reshape(own.shape) if own is not None and own.size == found.size else found
 
 
 def align(reference: Trace, candidate: OnnxTrace, runtime: Runtime) -> Alignment:
@@ -118,17 +41,11 @@ def align(reference: Trace, candidate: OnnxTrace, runtime: Runtime) -> Alignment
     return _Aligner(reference, candidate, runtime).align()
 
 
-def _norm_behind(trace: Trace, step: Step) -> Step | None:
-    """The batch norm that alone reads a step."""
-    readers = trace.readers.get(step.outputs[0], [])
-    return readers[0] if len(readers) == 1 and readers[0].kind == "BatchNormalization" else None
-
-
 class _Aligner:
     def __init__(self, reference: Trace, candidate: OnnxTrace, runtime: Runtime) -> None:
         self.reference, self.candidate, self.runtime = reference, candidate, runtime
         self.lookup = Lookup(reference)
-        self.prior = guess(reference, candidate)
+        self.counterparts = Counterparts(reference, candidate)
         self.matches: dict[str, Match] = {}
         self.taken: set[str] = set()
         self.own: dict[str, NDArray[Any]] = {}
@@ -322,48 +239,7 @@ class _Aligner:
         return difference(value, other)
 
     def _counterparts(self, step: Step, slot: int, name: str) -> list[str]:
-        """Tensors of the reference that this one may be, the likeliest first."""
-        found = dict.fromkeys(self._behind_norm(step, item) for item in self._likely(step, slot, name))
-        return [item for item in found if item in self.reference.values]
-
-    def _behind_norm(self, step: Step, wanted: str) -> str:
-        """Where only the reference has its batch norm apart, a folded convolution is what stands behind it."""
-        maker = self.reference.makers.get(wanted)
-        if maker is None or step.kind not in FOLDING or maker.kind not in FOLDING:
-            return wanted
-        mine, theirs = _norm_behind(self.candidate, step), _norm_behind(self.reference, maker)
-        if (mine is None) == (theirs is None):
-            return wanted
-        return "" if theirs is None else theirs.outputs[0]
-
-    def _likely(self, step: Step, slot: int, name: str) -> Iterator[str]:
-        if name in self.prior:
-            yield self.prior[name]
-        if name in self.reference.makers:
-            yield name
-        yield from self._beside(step, slot)
-        yield from self._in_front(name)
-        outputs, theirs = self.candidate.outputs, self.reference.outputs
-        if name in outputs and len(outputs) == len(theirs):
-            yield theirs[outputs.index(name)]
-
-    def _beside(self, step: Step, slot: int) -> Iterator[str]:
-        """What the reference makes of the same tensors, by the same operator first."""
-        sources = [self.matches[name].reference for name in step.data if name in self.matches]
-        if not sources:
-            return
-        readers = self.reference.readers.get(sources[0], [])
-        fitting = [other for other in readers if set(sources) <= set(other.data) and slot < len(other.outputs)]
-        for other in sorted(fitting, key=lambda other: (other.kind != step.kind, other.outputs[slot] in self.taken)):
-            yield other.outputs[slot]
-
-    def _in_front(self, name: str) -> Iterator[str]:
-        """What the counterparts of the steps that read this tensor read in its place."""
-        for reader in self.candidate.readers.get(name, ()):
-            match = next((self.prior[item] for item in reader.outputs if item in self.prior), None)
-            other = self.reference.makers.get(match or "")
-            if other is not None and len(other.data) == len(reader.data) and other.kind == reader.kind:
-                yield other.data[reader.data.index(name)]
+        return self.counterparts.of(step, slot, name, self.matches, self.taken)
 
     # Departures
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calib.core.difference import Difference, difference
 from calib.core.weightdiff import SAME, WeightChange, weight_change
-from calib.stages.diagnose.alignment import BOUNDING, Alignment, Departure
+from calib.stages.diagnose.matches import BOUNDING, Alignment, Departure
 from calib.stages.diagnose.onnxtrace import AS_IT_IS, Mend, OnnxTrace, Runtime, run_step
 from calib.stages.diagnose.trace import Arrays, Step, Trace, Value
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from calib.core.difference import APART, Difference
-from calib.stages.diagnose.alignment import Alignment, align
+from calib.stages.diagnose.alignment import align
 from calib.stages.diagnose.case import Case
 from calib.stages.diagnose.causes import explain
+from calib.stages.diagnose.matches import Alignment
 from calib.stages.diagnose.noise import FLOOR, is_departure
 from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime
 from calib.stages.diagnose.trace import Trace

@@ -21,9 +21,11 @@ from calib.stages.diagnose.pairfaults import Score, find_faults
 from calib.stages.diagnose.quantizers import Meter, measure, sensitive_places
 from calib.stages.diagnose.snap import snap_weights
 from calib.stages.diagnose.trace import Trace
-from calib.stages.diagnose.twin import Quantizer, Twin, has_pairs, make_twin
+from calib.stages.diagnose.twin import Twin, has_pairs, make_twin
 from calib.types.diagnosis import STAGES, Cause
 from calib.types.runner import Feeds, to_host
+
+CLAMPING = frozenset({"activation", "operator-inserted", "operator-replaced", "operator-doubled"})
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,11 @@ def examine(
         weights = snap_weights(reference, trace, twin.quantizers)
         twin = replace(twin, model=_with_weights(twin.model, weights))
     comparison = compare(reference, trace, runtime)
-    causes = comparison.causes
+    clamps = frozenset[str]() if twin is None else twin.clamps
+    causes = _without_clamps(comparison.causes, clamps)
+    comparison = replace(comparison, remarks=_without_clamps(comparison.remarks, clamps))
     if not causes and comparison.remarks:
-        causes = _elsewhere(model, others, runtime, place, () if twin is None else twin.quantizers)
+        causes = _elsewhere(model, others, runtime, place, twin)
     found = Examination(comparison, trace, twin, causes=causes, remarks=() if causes else comparison.remarks)
     name = output or candidate.graph.output[0].name
     if twin is not None:
@@ -93,20 +97,42 @@ def examine(
     return replace(found, causes=tuple(sorted(found.causes, key=lambda cause: STAGES.index(cause.stage))))
 
 
+def float_part(reference: Trace, candidate: onnx.ModelProto, feeds: Feeds, runtime: Runtime) -> onnx.ModelProto:
+    """The float network inside a Q/DQ one, with the reference's weights where the stored integers are theirs.
+
+    Args:
+        reference: trace of the reference.
+        candidate: the Q/DQ network.
+        feeds: what the candidate is fed, one batch.
+        runtime: runs it.
+    """
+    twin = make_twin(candidate)
+    if all(item.exact for item in twin.quantizers if item.constant is not None):
+        return twin.model
+    trace = trace_onnx(twin.model, feeds, runtime, "candidate", values=False)
+    return _with_weights(twin.model, snap_weights(reference, trace, twin.quantizers))
+
+
+def _without_clamps(causes: Sequence[Cause], clamps: frozenset[str]) -> tuple[Cause, ...]:
+    """Causes that are none of a pair's own clamping: where that begins or ends is the quantization's matter."""
+    return tuple(cause for cause in causes if cause.node not in clamps or cause.kind not in CLAMPING)
+
+
 def _elsewhere(
     model: onnx.ModelProto,
     others: Sequence[Callable[[], tuple[Trace, Feeds]]],
     runtime: Runtime,
     place: str,
-    quantizers: Sequence[Quantizer],
+    twin: Twin | None,
 ) -> tuple[Cause, ...]:
     """What departs on another image where the first shows nothing."""
+    clamps = frozenset[str]() if twin is None else twin.clamps
     for make in others:
         reference, feeds = make()
         trace = trace_onnx(model, feeds, runtime, place, values=False)
-        if quantizers:
-            snap_weights(reference, trace, quantizers)
-        found = compare(reference, trace, runtime).causes
+        if twin is not None:
+            snap_weights(reference, trace, twin.quantizers)
+        found = _without_clamps(compare(reference, trace, runtime).causes, clamps)
         if found:
             return found
     return ()

@@ -19,6 +19,8 @@ SUSPICIOUS_DB = 8.0
 """Error of a pair beyond what eight bits must cost, from which it is looked at."""
 GAIN_DB = 0.3
 """Improvement of the output's SQNR from which a mended pair was a fault."""
+TRACE_DB = 0.03
+"""Improvement that shows a pair to be harmful at all."""
 ODD_DB = 10.5
 """Error of a pair from which it is at fault even where the rest of the network hides it, if the other pairs are sound:
 a range three and a half times too wide, which no calibrator makes."""
@@ -82,7 +84,7 @@ def find_faults(
 def _tried(item: Suspicion, base: float, score: Score) -> Cause | None:
     after = score(item.mended())
     gain = after - base if math.isfinite(after) and math.isfinite(base) else math.inf if after > base else 0.0
-    if gain < GAIN_DB and not item.structural:
+    if gain < (TRACE_DB if item.structural else GAIN_DB):
         return None
     shown = f"mended, the output's SQNR goes from {base:.1f} to {after:.1f} dB"
     return Cause(

@@ -84,11 +84,14 @@ class Twin:
         model: the float twin.
         quantizers: the pairs, in network order.
         left: labels of Q/DQ nodes that could not be taken out.
+        clamps: labels of the Clip nodes that stand for a pair's end at zero: quantizers that take a ReLU away leave
+            its work to that.
     """
 
     model: onnx.ModelProto
     quantizers: tuple[Quantizer, ...]
     left: tuple[str, ...] = ()
+    clamps: frozenset[str] = frozenset()
 
 
 def has_pairs(model: onnx.ModelProto) -> bool:
@@ -114,6 +117,8 @@ class _Stripper:
         self.instead: dict[str, str] = {}
         self.gone: set[int] = set()
         self.left: list[str] = []
+        self.clamps: dict[str, onnx.NodeProto] = {}
+        self.opset = max((item.version for item in model.opset_import if item.domain in {"", "ai.onnx"}), default=1)
 
     def strip(self) -> Twin:
         quantizers = tuple(self._pairs())
@@ -133,7 +138,36 @@ class _Stripper:
         del graph.node[:]
         graph.node.extend(nodes)
         del graph.value_info[:]
-        return Twin(self.model, quantizers, tuple(self.left))
+        self._place_clamps()
+        return Twin(self.model, quantizers, tuple(self.left), frozenset(node.name for node in self.clamps.values()))
+
+    def _place_clamps(self) -> None:
+        """Put every clamp right behind what makes its tensor."""
+        graph = self.model.graph
+        waiting = {node.input[0]: node for node in self.clamps.values()}
+        nodes = [waiting.pop(item.name) for item in graph.input if item.name in waiting]
+        for node in graph.node:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            nodes.append(copy)
+            nodes += [waiting.pop(name) for name in node.output if name in waiting]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _clamped(self, name: str, scale: NDArray[np.float64], zero: NDArray[np.float64], low: int) -> str:
+        """The tensor cut off at zero, where the pair's range begins there."""
+        if scale.size > 1 or zero.flat[0] != low:
+            return name
+        source = self._resolve(name)
+        if source not in self.clamps:
+            label, made = f"{source}/clamp", f"{source}/clamped"
+            if self.opset >= 11:
+                zeros = numpy_helper.from_array(np.zeros((), np.float32), f"{source}/zero")
+                self.model.graph.initializer.append(zeros)
+                self.clamps[source] = helper.make_node("Clip", [source, zeros.name], [made], name=label)
+            else:
+                self.clamps[source] = helper.make_node("Clip", [source], [made], name=label, min=0.0)
+        return f"{source}/clamped"
 
     def _resolve(self, name: str) -> str:
         while name in self.instead:
@@ -171,9 +205,10 @@ class _Stripper:
         said = self._scale(node, None)
         if said is None:
             return None
-        self.instead[node.output[0]] = quantize.input[0]
         constant = quantize.input[0] in self.stored.constants
         value = self.stored.value(quantize.input[0]) if constant else None
+        source = quantize.input[0]
+        self.instead[node.output[0]] = source if constant else self._clamped(source, said[0], said[1], said[2])
         return self._made(quantize.input[0], quantize, node, said, value, exact=True)
 
     def _of_integers(self, node: onnx.NodeProto) -> Quantizer | None:
