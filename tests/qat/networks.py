@@ -79,14 +79,14 @@ class Plain(nn.Module):
 
 
 class Scaled(Plain):
-    """Learns a factor on the picture, which is no weight of a layer."""
+    """Learns a factor on the picture, which is no weight of a layer, and whose name the export folds away."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gain = nn.Parameter(torch.tensor(1.5))
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        return super().forward(image * self.gain)
+        return super().forward(image * self.gain.unsqueeze(0))
 
 
 class Classes(Plain):
