@@ -15,7 +15,7 @@ from calib.cli.app import run
 from calib.edges.models import load_model
 from calib.edges.progress import SilentProgress
 from calib.edges.qat_modelopt import require_modelopt
-from calib.errors import MissingLibraryError, UsageError
+from calib.errors import MissingLibraryError, ModelError, UsageError
 from calib.jobs.evaluate import evaluate
 from calib.jobs.qat import QatRequest, run_qat
 from calib.jobs.qat.backends import settle_backend
@@ -121,7 +121,7 @@ def test_the_folder_is_complete_and_verifies(finished: Path, data: Evalset) -> N
     assert document["qat"]["cost"]["steps"] == document["control"]["cost"]["steps"] == 4
     assert {item["tensor"] for item in document["weights"] if item["change"]} >= {"head.weight", "up.weight"}
     result = verify(VerifyRequest(finished, finished / "float.onnx", data=str(data.manifest)), SilentProgress())
-    assert [item for item in result.checks if item.outcome == "fail"] == []
+    assert [item for item in result.checks if item.status == "fail"] == []
 
 
 def test_ranges_stay_and_the_cache_has_them(finished: Path) -> None:
@@ -147,9 +147,46 @@ def test_another_run_gives_the_same_bytes_and_a_finished_one_is_reused(
 ) -> None:
     again = run_qat(request(data, weights, finished, init=str(build)), SilentProgress())
     assert again.reused
-    run_qat(request(data, weights, tmp_path, init=str(build), control=False, workers=1), SilentProgress())
+    run_qat(request(data, weights, tmp_path, init=str(build), workers=1), SilentProgress())
     for name in ("qat.qdq.onnx", "qat.float.onnx", "qat.cache"):
         assert (tmp_path / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_a_training_that_was_killed_goes_on_to_the_same_weights(
+    finished: Path, data: Evalset, weights: Path, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from calib.edges.qat.trainer import Trainer
+
+    original, asked = Trainer._step, request(data, weights, tmp_path, init=str(build), checkpoint_seconds=0.0)
+
+    def step(self: Trainer, *given: Any) -> None:
+        if self.state.step == 2:
+            raise KeyboardInterrupt
+        original(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", step)
+        with pytest.raises(KeyboardInterrupt):
+            run_qat(asked, SilentProgress())
+    assert (tmp_path / ".partial" / "qat.checkpoint").exists()
+    assert not run_qat(asked, SilentProgress()).reused
+    for name in ("qat.qdq.onnx", "qat.cache", "control.onnx"):
+        assert (tmp_path / name).read_bytes() == (finished / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"), [("Scaled", "requires_grad = False"), ("Classes", "without its argmax"), ("Own", "calib")]
+)
+def test_modules_that_cannot_be_trained_this_way_are_refused_before_training(
+    torch: Any, data: Evalset, tmp_path: Path, factory: str, said: str
+) -> None:
+    asked = QatRequest(
+        f"tests.qat.networks:{factory}", str(data.manifest), tmp_path, steps=1, batch_size=2, workers=1,
+        backend="modelopt", split="train", trt_version="10.14.1",
+    )  # fmt: skip
+    with pytest.raises((ModelError, UsageError)) as caught:
+        run_qat(asked, SilentProgress())
+    assert said in str(caught.value.remedy)
 
 
 def test_the_written_network_computes_what_was_trained(
