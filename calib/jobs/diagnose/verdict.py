@@ -83,7 +83,7 @@ def _unlocated(item: Standing, below: Standing | None) -> bool:
 def _measure(item: Standing, below: Standing | None) -> str:
     lost = points_lost(item, below)
     if lost is not None:
-        return f"{lost:.2f} points of mIoU" if lost > 0 else f"no mIoU ({-lost:+.2f} points)"
+        return f"{lost:.2f} points of mIoU" if lost > 0 else f"no mIoU ({abs(lost):+.2f} points)"
     if item.step_flips is not None:
         return f"{item.step_flips:.2%} of the pixels change class"
     decibels = item.step.sqnr_db if item.step else math.nan
