@@ -79,7 +79,7 @@ def command(
     distill_weight: Annotated[
         float,
         typer.Option("--distill-weight", help="Share of the distillation in the loss, 0..1.", rich_help_panel=TRAINING),
-    ] = 0.95,
+    ] = 0.8,
     temperature: Annotated[
         float, typer.Option("--temperature", help="Of the distillation.", rich_help_panel=TRAINING)
     ] = 2.0,

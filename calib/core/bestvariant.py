@@ -50,12 +50,12 @@ class Choice:
         """Say the choice and its reason in a sentence or two."""
         chosen = next(item for item in self.judged if item.score.name == self.name)
         rivals = [item.score.name for item in self.judged if item.contender and item.score.name != self.name]
-        where = f"slice {chosen.worst_slice!r}" if chosen.worst_slice else "the whole split"
-        loss = f"its worst loss is {-chosen.worst_delta:.2f} points, on {where}"
-        if chosen.worst_delta >= 0:
-            loss = f"it loses nowhere; it gains least, {chosen.worst_delta:.2f} points, on {where}"
+        change = f"a {'loss' if chosen.worst_delta < 0 else 'gain'} of {abs(chosen.worst_delta):.2f} points"
+        about = f"its worst slice is {chosen.worst_slice!r}, with {change}"
+        if not chosen.worst_slice:
+            about = f"{change} on the whole split"
         among = f" Its mIoU cannot be told apart from that of {', '.join(rivals)}." if rivals else ""
-        return f"{self.name}: {loss}.{among}"
+        return f"{self.name}: {about}.{among}"
 
 
 def choose_variant(scores: Sequence[VariantScore]) -> Choice:

@@ -22,7 +22,7 @@ def test_the_least_loss_on_the_worst_slice_among_those_not_told_apart() -> None:
     assert (choice.name, choice.best, choice.rule) == ("percentile", "minmax", RULE)
     assert [item.contender for item in choice.judged] == [True, True, False]
     assert [item.worst_slice for item in choice.judged] == ["dark", "dark", "dark"]
-    assert "0.80 points, on slice 'dark'" in choice.words
+    assert "worst slice is 'dark', with a loss of 0.80 points" in choice.words
     assert "minmax" in choice.words
 
 
@@ -35,13 +35,14 @@ def test_without_intervals_only_equals_are_rivals() -> None:
 def test_of_equals_the_first_wins_and_a_gain_is_told_as_one() -> None:
     choice = choose_variant([score("a", 0.1, 0.1, dark=0.2), score("b", 0.1, 0.1, dark=0.2)])
     assert choice.name == "a"
-    assert "it loses nowhere" in choice.words
+    assert "worst slice is 'dark', with a gain of 0.20 points" in choice.words
 
 
 def test_slices_that_cannot_be_judged_are_left_out() -> None:
     choice = choose_variant([score("a", -1.0, 0.5, dark=None), score("b", -0.9, 0.5, dark=None, day=-3.0)])
     assert choice.name == "a"
     assert (choice.judged[0].worst_slice, choice.judged[0].worst_delta) == (None, -1.0)
+    assert choice.words.startswith("a: a loss of 1.00 points on the whole split.")
 
 
 def test_nothing_to_choose_from() -> None:

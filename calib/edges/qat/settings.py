@@ -45,7 +45,7 @@ class TrainSettings:
     clip: float = 1.0
     precision: str = "fp32"
     ema: float = 0.998
-    distill: float = 0.95
+    distill: float = 0.8
     temperature: float = 2.0
     seed: int = 0
     augment: bool = True

@@ -83,7 +83,10 @@ def join_world(device: str) -> World:
     if device == "cuda":
         torch.cuda.set_device(chosen)
     if size > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if device == "cuda" else "gloo")
+        if device == "cuda":
+            dist.init_process_group("nccl", device_id=chosen)
+        else:
+            dist.init_process_group("gloo")
     return World(dist.get_rank() if size > 1 else 0, size, chosen)
 
 
