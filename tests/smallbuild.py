@@ -73,6 +73,7 @@ def make_build(
     calibrators: Sequence[str] = ("percentile", "minmax", "per-channel:equalize=true"),
     seed: int = 5,
     evaluate: str | None = None,
+    keep_float: Sequence[str] = (),
 ) -> Path:
     """Write network, data and a finished build ``out`` into a folder."""
     model = write_network(folder / "net.onnx", seed)
@@ -87,6 +88,7 @@ def make_build(
         calibrators=calibrators,
         evaluation_split="val",
         evaluate=evaluate,
+        keep_float=keep_float,
     )
     build(request, SilentProgress())
     return folder / "out"

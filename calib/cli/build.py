@@ -55,6 +55,12 @@ def command(
         str, typer.Option("--cache-algorithm", help="Calibrator class named in the cache header.")
     ] = "EntropyCalibration2",
     target: Annotated[str, typer.Option("--target", help="Q/DQ placement rules: trt10, trt11 or ort.")] = "trt10",
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep-float", help="Layers that stay in float: PATTERN with * and ?, or @FILE of them; may be repeated."
+        ),
+    ] = None,
     provider: Annotated[str, typer.Option("--provider", help="Where the network runs: cpu or cuda.")] = "cpu",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images a run of the network.")] = 1,
     non_finite: Annotated[
@@ -97,6 +103,7 @@ def command(
         trt_version=trt_version,
         cache_algorithm=cache_algorithm,
         target=parse_choice("--target", target, ("trt10", "trt11", "ort")),
+        keep_float=tuple(keep_float or ()),
     )
     result = build(request, choose_progress(quiet=quiet))
     emit(_document(result), as_json=as_json, text=_text(result))

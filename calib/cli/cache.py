@@ -92,6 +92,10 @@ def convert(
     as_trained: Annotated[
         bool, typer.Option("--as-trained", help="Quantize exactly the layers that the state dict or Q/DQ file does.")
     ] = False,
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option("--keep-float", help="Layers that stay in float in Q/DQ: PATTERN with * and ?, or @FILE of them."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert ranges to another format; with --model and an .onnx output, to Q/DQ for TensorRT 11."""
@@ -99,7 +103,10 @@ def convert(
     from calib.jobs.cache.convert import convert as run
     from calib.jobs.cache.convert_report import as_text, document_of
 
-    request = ConvertRequest(file, output, to, model, parse_target(target), trt_version, algorithm, partial, as_trained)
+    kept = tuple(keep_float or ())
+    request = ConvertRequest(
+        file, output, to, model, parse_target(target), trt_version, algorithm, partial, as_trained, kept
+    )
     result = run(request)
     emit(document_of(result), as_json=as_json, text=as_text(result))
 

@@ -154,6 +154,11 @@ def render(result: Sensitivity) -> str:
     if len(units) > SHOWN:
         lines.append(f"… and {len(units) - SHOWN} more")
     lines += ["", f"{'all together':<{NAME_WIDTH + 5}} {_numbers(document['together'])}"]
+    kept = document["costly"]
+    if kept and document["network"]["unit"] == "layer":
+        share = sum(unit["macs_share"] or 0.0 for unit in units if unit["name"] in kept)
+        text = f"{len(kept)} layers lose {ranking['resolution']:g} points or more each, with {share:.1%} of the MACs"
+        lines += ["", f"{text}: calib build … --keep-float @{result.folder / 'keep-float.txt'}"]
     return "\n".join([*lines, "", f"report  {result.folder / 'sensitivity.html'}"])
 
 

@@ -1,4 +1,4 @@
-"""Files of a measurement of sensitivity: the counts of every image, ``sensitivity.json``, ``sensitivity.csv``."""
+"""Files of a measurement of sensitivity: every image's counts, the result, and the layers to keep in float."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from calib.stages.sensitivity_scoring import merge_records
 
 Json = Mapping[str, Any]
 DOCUMENT, TABLE, COUNTS = "sensitivity.json", "sensitivity.csv", "sensitivity.counts"
+KEEP = "keep-float.txt"
 _Packed = tuple[str, bytes, int, int, list[tuple[int, bytes, bytes, bytes, bytes]]]
 
 
@@ -70,7 +71,7 @@ class CountsJournal:
 
 
 def write_sensitivity(folder: Path, document: Json) -> None:
-    """Write ``sensitivity.json`` and ``sensitivity.csv``.
+    """Write ``sensitivity.json``, ``sensitivity.csv`` and, of layers, ``keep-float.txt``.
 
     Raises:
         OutputError: one cannot be written.
@@ -78,6 +79,26 @@ def write_sensitivity(folder: Path, document: Json) -> None:
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(folder / DOCUMENT, (text + "\n").encode())
     write_atomic(folder / TABLE, _csv(list(table_lines(document))))
+    if document["network"]["unit"] == "layer":
+        write_atomic(folder / KEEP, "".join(f"{line}\n" for line in keep_lines(document)).encode())
+
+
+def keep_lines(document: Json) -> Iterator[str]:
+    """Patterns for ``--keep-float``: the layers that cost much, with what each costs and the work it takes along."""
+    ranking, kept = document["ranking"], set(document["costly"])
+    yield f"# Layers that surely lose something, and {ranking['resolution']:g} points or more, by {ranking['by']}:"
+    yield "# calib build … --keep-float @keep-float.txt leaves them in float. Losses in points, 95 % intervals."
+    for unit in document["units"]:
+        if unit["name"] in kept:
+            work = "" if unit["macs_share"] is None else f", {unit['macs_share']:.2%} of the multiply-accumulates"
+            yield f"# {unit['op']}, rank {unit['rank']}{work}: {_spoken(unit['loss']['miou'])} of mIoU"
+            yield unit["name"]
+
+
+def _spoken(entry: Json) -> str:
+    loss, ci95 = entry["loss"], entry["ci95"]
+    words = "unknown" if loss is None else f"{loss:+.3f}"
+    return words if ci95 is None else f"{words} [{ci95[0]:.3f}, {ci95[1]:.3f}]"
 
 
 def table_lines(document: Json) -> Iterator[dict[str, Any]]:

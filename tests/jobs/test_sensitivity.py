@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from calib.core.plan import PlacementOptions
 from calib.core.sensitivity.units import find_units, switched
 from calib.edges.progress import SilentProgress
 from calib.errors import CalibError, LeakError, ModelError, UsageError
+from calib.jobs.cache.convert import ConvertRequest, convert
 from calib.jobs.evaluate import evaluate
 from calib.jobs.sensitivity import SensitivityRequest, measure_sensitivity, sensitivity
 from calib.jobs.sensitivity.counting import Race
@@ -103,6 +105,38 @@ def test_the_worst_come_first_and_the_work_is_counted(exhaustive: dict):
         )
     assert exhaustive["together"]["loss"]["miou"]["loss"] > units[0]["loss"]["miou"]["loss"]
     assert exhaustive["ranking"]["runs"] == exhaustive["ranking"]["runs_of_all"] == 24 * len(units)
+
+
+def test_layers_that_cost_much_are_listed_and_kept_in_float_cost_nothing(
+    network: Path, data, exhaustive: dict, tmp_path: Path
+):
+    found = sensitivity(network, data.manifest, output=tmp_path / "found", top=3)
+    assert set(found["costly"]) == set(exhaustive["costly"]) == {"layer8", "layer3", "layer6"}
+    listed = tmp_path / "found" / "keep-float.txt"
+    lines = listed.read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == found["costly"]
+    plain = save(layered(data.classes), tmp_path / "net.onnx")
+    table = tmp_path / "net.cache"
+    entries = [(name, amax / 127) for name, amax in ranges(RUINED).items()]
+    text = "".join(f"{name}: {struct.pack('>f', scale).hex()}\n" for name, scale in entries)
+    table.write_text("TRT-101401-EntropyCalibration2\n" + text)
+    request = ConvertRequest(str(table), tmp_path / "kept.qdq.onnx", model=plain, keep_float=(f"@{listed}",))
+    convert(request)
+    after = sensitivity(tmp_path / "kept.qdq.onnx", data.manifest, output=tmp_path / "after", top=3)
+    assert after["costly"] == []
+    assert after["together"]["loss"]["miou"]["loss"] < 0.1 < exhaustive["together"]["loss"]["miou"]["loss"]
+    names = {unit["name"] for unit in after["units"]}
+    assert names.isdisjoint(found["costly"])
+    assert "layer2" in names
+
+
+def test_without_a_layer_its_gain_makes_it_costly(network: Path, data, tmp_path: Path):
+    found = sensitivity(network, data.manifest, output=tmp_path, mode="without", exhaustive=True, top=3)
+    gains = {unit["name"]: unit["loss"]["miou"] for unit in found["units"]}
+    assert found["costly"]
+    for name in found["costly"]:
+        assert gains[name]["significant"]
+        assert gains[name]["loss"] <= -0.1
 
 
 def test_racing_agrees_on_the_top_with_fewer_runs(network: Path, data, exhaustive: dict, tmp_path: Path):

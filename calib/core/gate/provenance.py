@@ -103,6 +103,7 @@ SHAPE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "request.trt_version": ("a version", _is_text),
     "request.cache_algorithm": (f"one of {', '.join(ALGORITHMS)}", lambda value: value in ALGORITHMS),
     "request.target": (f"one of {', '.join(TARGETS)}", lambda value: value in TARGETS),
+    "request.keep_float": ("a list of patterns", _are_texts),
     "calibrators": ("a list of name, spec, parameters", _are_calibrators),
     "samplers": ("a list of spec, parameters", _are_samplers),
     "seed": ("a number", _is_number),
@@ -115,7 +116,7 @@ SHAPE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 }
 """Dotted path to what belongs there, in words and as a test."""
 
-OPTIONAL = frozenset({"evaluation"})
+OPTIONAL = frozenset({"evaluation", "request.keep_float"})
 """Paths that need not be there."""
 
 

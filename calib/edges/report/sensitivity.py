@@ -79,13 +79,15 @@ def verdict_of(document: Json) -> tuple[Level | None, str, str]:
             f"{flips}; all quantizers together {share(together['flips']['share'])}.",
         )
     resolution = document["ranking"]["resolution"]
-    losers = [unit for unit in units if lost(unit, document) is not None and _surely(unit, document)]
+    losers = document["costly"]
     whole = points(together["loss"]["miou"]["loss"])
     what = "All together" if alone else "Without any quantizer the loss is"
     detail = f"{what} {whole} points of mIoU lost, {share(together['flips']['share'])} of the pixels flipped. "
     detail += f"First in the ranking: {flips}, {points(first['loss']['miou']['loss'])} points."
     if not losers:
         return None, f"No quantizer alone is shown to cost {resolution:g} points", detail
+    if document["network"]["unit"] == "layer":
+        detail += " calib build … --keep-float @keep-float.txt leaves those layers in float."
     return "warning", f"{plural(len(losers), 'quantizer')} alone cost {resolution:g} points or more", detail
 
 
@@ -98,11 +100,6 @@ def lost(unit: Json, document: Json) -> Json | None:
     if kind in ("class", "slice"):
         found = unit["loss"]["per_class" if kind == "class" else "slices"].get(name)
     return found
-
-
-def _surely(unit: Json, document: Json) -> bool:
-    entry = lost(unit, document)
-    return bool(entry and entry["significant"] and entry["loss"] >= document["ranking"]["resolution"])
 
 
 def ranking_table(document: Json) -> Table:

@@ -79,7 +79,7 @@ def rehearse(sources: Sequence[Source], request: BuildRequest) -> None:
     for source in sources:
         names = [item.name for item in source.network.activations]
         render(((name, 1.0) for name in names), request.trt_version, request.cache_algorithm)
-        quantize_model(source.model, dict.fromkeys(names, 1.0), request.target)
+        quantize_model(source.model, dict.fromkeys(names, 1.0), request.target, source.placement)
 
 
 def write_variants(
@@ -128,7 +128,8 @@ def make_variant(
     entries, coverage = cache_entries(item.source.network, ranges, unseen)
     cache = render(entries, trt_version, cache_algorithm).render()
     amax = {name: found.amax for name, found in ranges.items() if statistics[name].count}
-    return Variant(calibrator, ranges, coverage, quantize_model(item.source.model, amax, target)), cache
+    quantized = quantize_model(item.source.model, amax, target, item.source.placement)
+    return Variant(calibrator, ranges, coverage, quantized), cache
 
 
 def write_records(folder: BuildFolder, calibrated: Sequence[Calibrated], choice: Choice) -> list[Written]:

@@ -210,7 +210,8 @@ def placement_summary(variant: Variant) -> str:
     plan = variant.quantized.plan
     counts = Counter(item.status for item in plan.decisions)
     reasons = Counter(item.reason for item in plan.with_status("float"))
-    why = ", ".join(f"{count} {REASONS[reason]}" for reason, count in reasons.most_common(3))
+    first = [("excluded", reasons.pop("excluded"))] if reasons["excluded"] else []
+    why = ", ".join(f"{count} {REASONS[reason]}" for reason, count in [*first, *reasons.most_common(3)])
     return f"{counts['int8']} operators in INT8, {counts['fused']} fused into them, {counts['float']} in float ({why})"
 
 
@@ -227,6 +228,7 @@ def provenance_groups(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             "samplers": ", ".join(request["samplers"]),
             "images": str(request["num_images"]),
             "calibrators": ", ".join(item["spec"] for item in document["calibrators"]),
+            "kept in float": ", ".join(request["keep_float"]) or "nothing beyond the placement rules",
             "preprocessing": _pairs(request["preprocess"] or {}),
             "seed": str(request["seed"]),
             "non-finite values": request["non_finite"],

@@ -45,6 +45,7 @@ class BuildRequest:
         trt_version: TensorRT version the caches are headed for.
         cache_algorithm: calibrator class named in the cache header.
         target: whose Q/DQ placement rules apply.
+        keep_float: patterns of nodes, or of tensors they make, that stay in float.
     """
 
     model: Path
@@ -67,6 +68,7 @@ class BuildRequest:
     trt_version: str = DEFAULT_TRT_VERSION
     cache_algorithm: str = "EntropyCalibration2"
     target: Target = "trt10"
+    keep_float: Sequence[str] = ()
 
 
 def check_request(request: BuildRequest) -> None:
@@ -128,6 +130,7 @@ def build_fingerprint(request: BuildRequest, collection: Mapping[str, Any]) -> d
         "trt_version": request.trt_version,
         "cache_algorithm": request.cache_algorithm,
         "target": request.target,
+        "keep_float": list(request.keep_float),
     }
 
 

@@ -18,6 +18,7 @@ from calib.edges.feeds import FeedReader, bind_dataset
 from calib.edges.files import write_atomic
 from calib.edges.manifest import load_dataset
 from calib.edges.models import load_model
+from calib.edges.patterns import read_patterns
 from calib.edges.plugins import all_calibrators
 from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
 from calib.edges.report.page import render_build_report
@@ -37,7 +38,7 @@ from calib.jobs.build.collecting import make_collector
 from calib.jobs.build.measuring import Measured, measure_variants
 from calib.jobs.build.reporting import BuildFacts, make_report, placement_summary, provenance_groups
 from calib.jobs.build.request import BuildRequest, build_fingerprint, check_request, collection_fingerprint
-from calib.jobs.build.sources import Source, make_sources
+from calib.jobs.build.sources import Source, keep_float, make_sources
 from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
@@ -92,6 +93,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     """
     started = now()
     check_request(request)
+    request = replace(request, keep_float=read_patterns(request.keep_float))
     calibrators = bind_calibrators(_calibrator_specs(request), all_calibrators())
     model = load_model(request.model)
     network = analyse(model)
@@ -109,6 +111,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             return BuildResult(folder.path, finished, reused=True)
         refuse_unfit(model, network, request.model.name)
         sources = make_sources(model, network, calibrators, progress)
+        sources = keep_float(sources, request.keep_float, request.target, progress)
         _try_out(request, dataset, sources, bindings)
         names = list(planned_names(sources))
         folder.refuse_foreign(names)

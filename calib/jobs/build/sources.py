@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
 from calib.core.graph import Network, analyse
+from calib.core.plan import PlacementOptions, Target
 from calib.stages.equalize import equalize
+from calib.stages.floatlayers import FLAG, find_float_layers
+from calib.stages.placement import DEFAULTS
 from calib.stages.ranges import BoundCalibrator
 from calib.types.progress import Progress
 
@@ -24,12 +27,14 @@ class Source:
         model: the network.
         network: its analysis.
         calibrators: at least one.
+        placement: where its Q/DQ pairs may go.
     """
 
     tag: str
     model: onnx.ModelProto
     network: Network
     calibrators: tuple[BoundCalibrator, ...]
+    placement: PlacementOptions = DEFAULTS
 
     @property
     def file_name(self) -> str | None:
@@ -62,3 +67,23 @@ def make_sources(
         progress.note(f"equalized {len(result.pairs)} pairs of layers; {len(result.skipped)} layers have no such pair")
         sources.append(Source(EQUALIZED, result.model, analyse(result.model), twins))
     return tuple(sources)
+
+
+def keep_float(
+    sources: Sequence[Source], patterns: Sequence[str], target: Target, progress: Progress
+) -> tuple[Source, ...]:
+    """Keep layers in float, by patterns of their names.
+
+    Args:
+        sources: the networks.
+        patterns: as :func:`calib.stages.floatlayers.find_float_layers` takes them.
+        target: whose placement rules apply.
+        progress: is told which patterns change nothing.
+
+    Raises:
+        UsageError: a pattern names nothing.
+    """
+    found = [find_float_layers(source.network, patterns, target) for source in sources]
+    for pattern in found[0].idle:
+        progress.note(f"{FLAG} {pattern}: in float anyway")
+    return tuple(replace(source, placement=item.options()) for source, item in zip(sources, found, strict=True))

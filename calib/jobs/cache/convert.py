@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -15,9 +15,11 @@ from calib.core.graph import Network, analyse
 from calib.core.plan import REASONS, TARGETS, PlacementOptions, Target
 from calib.edges.files import make_output_folder, write_atomic
 from calib.edges.models import load_model, save_model
+from calib.edges.patterns import read_patterns
 from calib.edges.tables import load_table
 from calib.errors import FormatError, UsageError
 from calib.stages.convert import Prepared, amax_of, prepare
+from calib.stages.floatlayers import FLAG, find_float_layers
 from calib.stages.modules import ModuleMap, map_modules, to_modules, to_tensors
 from calib.stages.qdq import QdqResult, quantize_model
 from calib.stages.qdqrules import rejected_line, tensorrt_findings
@@ -41,6 +43,7 @@ class ConvertRequest:
         algorithm: calibrator class of a cache's header; None keeps the source's where it is a cache.
         partial: accept that what the target cannot carry is left out.
         as_trained: quantize exactly the layers that the source quantizes, not those that the placement would.
+        keep_float: patterns of nodes, or of tensors they make, that stay in float in a Q/DQ network.
     """
 
     source: str
@@ -52,6 +55,7 @@ class ConvertRequest:
     algorithm: str | None = None
     partial: bool = False
     as_trained: bool = False
+    keep_float: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,12 @@ def convert(request: ConvertRequest) -> ConvertResult:
         ModelError: the network cannot be used.
     """
     to = format_of_name(str(request.output), request.to)
+    request = replace(request, keep_float=read_patterns(request.keep_float))
+    if request.keep_float and to != QDQ:
+        raise UsageError(
+            FLAG, expected="a Q/DQ network to write, whose layers it names", got=FORMATS[to].title,
+            remedy="write .onnx; `calib engine` pins the layers of a build for a cache",
+        )  # fmt: skip
     table = load_table(request.source)
     source = _Source(request, table, to)
     named, lost, unneeded = source.named()
@@ -229,6 +239,8 @@ def _write_qdq(request: ConvertRequest, prepared: Prepared, source: _Source) -> 
         raise _no_model(QDQ)
     weights = {item.name: item for item in prepared.table.weights if item.follows_weight is False}
     options = source.options(request, prepared.table)
+    if request.keep_float and source.network is not None:
+        options = find_float_layers(source.network, request.keep_float, request.target, options).options(options)
     quantized = quantize_model(source.model, amax_of(prepared.table), request.target, options, weights=weights)
     if not quantized.plan.activations:
         reasons = Counter(item.reason for item in quantized.plan.with_status("float"))

@@ -23,6 +23,7 @@ from calib.edges.provenance import model_digest
 from calib.errors import ModelError, UsageError
 from calib.jobs.build.sources import EQUALIZED
 from calib.jobs.engine.request import EngineRequest
+from calib.stages.floatlayers import find_float_layers
 from calib.stages.halve import halve
 from calib.stages.placement import plan_quantization
 from calib.types.data import Preprocess
@@ -175,7 +176,8 @@ def _implicit(
     first = label == provenance["calibrators"][0]["name"]
     cache_file = _built(request.folder, provenance, RELEASE if first else f"{label}.cache")
     cache = parse(cache_file.read_bytes(), str(cache_file))
-    plan = plan_quantization(network, {item.name: item.amax for item in cache.entries}, "trt10")
+    kept = find_float_layers(network, provenance["request"].get("keep_float", ()), "trt10").options()
+    plan = plan_quantization(network, {item.name: item.amax for item in cache.entries}, "trt10", kept)
     shapes = complete_shapes(network.inputs, asked, _preprocess(provenance))
     return EngineSource(place, model, network, label, cache, cache_file, plan.decisions, shapes, provenance)
 

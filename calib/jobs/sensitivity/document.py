@@ -62,6 +62,7 @@ def make_document(race: Race, raced: Raced, quantized: Quantized) -> Json:
             "fewest": FEWEST,
         },
         "units": units,
+        "costly": [unit["name"] for unit in units if costs_much(unit, race)],
         "notes": [*images.notes, *_findings(race, units)],
         "version": __version__,
     }
@@ -76,6 +77,15 @@ def loss_of(unit: Json, measure: Measure) -> Json | None:
     else:
         found = unit["loss"]["per_class" if measure.kind == "class" else "slices"].get(measure.name)
     return found
+
+
+def costs_much(unit: Json, race: Race) -> bool:
+    """Whether a unit surely loses something, and the resolution or more, in the measure that is ranked by."""
+    found = loss_of(unit, race.measure)
+    if found is None or found["loss"] is None or not found["significant"]:
+        return False
+    lost = found["loss"] if race.request.mode == "alone" else -found["loss"]
+    return bool(lost >= race.request.resolution)
 
 
 def _ranked(race: Race, raced: Raced, evidence: Evidence) -> list[Json]:

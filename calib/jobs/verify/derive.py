@@ -21,7 +21,7 @@ from calib.edges.progress import SilentProgress
 from calib.edges.written import json_bytes
 from calib.errors import CalibError, FormatError
 from calib.jobs.build.artifacts import Calibrated, make_variant
-from calib.jobs.build.sources import Source, make_sources
+from calib.jobs.build.sources import Source, keep_float, make_sources
 from calib.jobs.verify.comparing import (
     UNREADABLE,
     check_cache,
@@ -66,6 +66,8 @@ def check_derivation(subject: Subject, workers: int) -> Derived:
     try:
         calibrators = _calibrators(subject)
         sources = make_sources(subject.model, subject.network, calibrators, SilentProgress())
+        asked = subject.request.get("keep_float", ())
+        sources = keep_float(sources, asked, subject.request["target"], SilentProgress())
     except CalibError as error:
         return Derived([Check("calibrators", "fail", f"{error.place}: {error.got}", error.remedy)])
     checks = list(_check_parameters(subject, calibrators))

@@ -29,6 +29,11 @@ def unit(rank: int, name: str, value: float | None, *, labelled: bool = True) ->
     }  # fmt: skip
 
 
+def _costs(item: dict) -> bool:
+    entry = item["loss"] and item["loss"]["miou"]
+    return bool(entry and entry["significant"] and entry["loss"] >= 0.1)
+
+
 def document(*units: dict, labelled: bool = True, by: str = "miou") -> dict:
     return {
         "schema": 1, "version": "1",
@@ -44,7 +49,7 @@ def document(*units: dict, labelled: bool = True, by: str = "miou") -> dict:
             "by": by, "resolution": 0.1, "rule": "by loss", "top": 10, "rounds": [5], "runs": 1, "runs_of_all": 2,
         },
         "intervals": {"method": "bootstrap", "level": 0.95, "resamples": 10, "seed": 0, "fewest": 5},
-        "units": list(units), "notes": ["a note"],
+        "units": list(units), "costly": [item["name"] for item in units if _costs(item)], "notes": ["a note"],
     }  # fmt: skip
 
 
@@ -71,8 +76,9 @@ def test_without_labels_there_are_no_losses():
 
 
 def test_the_verdict():
-    level, words, _ = verdict_of(document(unit(1, "one", 0.5), unit(2, "two", 0.05)))
+    level, words, detail = verdict_of(document(unit(1, "one", 0.5), unit(2, "two", 0.05)))
     assert (level, words) == ("warning", "1 quantizer alone cost 0.1 points or more")
+    assert "--keep-float @keep-float.txt" in detail
     assert verdict_of(document(unit(1, "one", 0.05)))[0] is None
 
 

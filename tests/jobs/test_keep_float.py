@@ -1,0 +1,103 @@
+"""Layers that a build keeps in float as asked: in its Q/DQ networks, its records, its gate and its engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from calib.edges.progress import SilentProgress
+from calib.errors import UsageError
+from calib.jobs.build import BuildRequest, build
+from calib.jobs.cache.convert import ConvertRequest, convert
+from calib.jobs.engine import EngineRequest
+from calib.jobs.engine.source import read_source
+from calib.jobs.verify import VerifyRequest, verify
+from tests.smallbuild import make_build
+
+CALIBRATORS = ("minmax", "per-channel:equalize=true")
+
+
+def quantized_inputs(path: Path) -> set[str]:
+    """The convolutions, by what they make, that read Q/DQ pairs."""
+    graph = onnx.load(path).graph
+    made = {name: node for node in graph.node for name in node.output}
+    return {
+        node.output[0]
+        for node in graph.node
+        if node.op_type == "Conv" and made.get(node.input[0], node).op_type == "DequantizeLinear"
+    }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    file = folder / "keep.txt"
+    file.write_text("# the second layer\nConv(b)\n")
+    make_build(folder, CALIBRATORS, keep_float=(f"@{file}",))
+    return folder
+
+
+def test_every_variant_keeps_it_and_the_cache_has_it_all(place: Path, tmp_path: Path) -> None:
+    usual = make_build(tmp_path, CALIBRATORS)
+    for name in ("minmax", "per-channel"):
+        before, after = (quantized_inputs(folder / f"{name}.qdq.onnx") for folder in (usual, place / "out"))
+        assert before - after == {"b"}
+        assert (usual / f"{name}.cache").read_bytes() == (place / "out" / f"{name}.cache").read_bytes()
+
+
+def test_the_records_say_so(place: Path) -> None:
+    provenance = json.loads((place / "out" / "provenance.json").read_bytes())
+    assert provenance["request"]["keep_float"] == ["Conv(b)"]
+    report = (place / "out" / "report.html").read_text()
+    assert "kept in float as asked" in report
+
+
+def test_the_gate_passes_it_and_refuses_another_record(place: Path) -> None:
+    request = VerifyRequest(place / "out", place / "net.onnx", workers=1)
+    first = verify(request, SilentProgress())
+    assert first.passed, [item for item in first.checks if item.status == "fail"]
+    record = place / "out" / "provenance.json"
+    kept = record.read_bytes()
+    document = json.loads(kept)
+    for other in ([], ["Conv(a)"], ["nothing"], "Conv(b)", [3]):
+        document["request"]["keep_float"] = other
+        record.write_text(json.dumps(document))
+        found = verify(request, SilentProgress())
+        assert not found.passed, other
+    record.write_bytes(kept)
+
+
+def test_only_what_follows_from_the_layers_is_made_again(place: Path, tmp_path: Path) -> None:
+    folder = make_build(tmp_path, ("minmax",))
+    statistics = (folder / "statistics.npz").stat()
+    again = make_build(tmp_path, ("minmax",), keep_float=["Conv(b)"])
+    assert quantized_inputs(again / "minmax.qdq.onnx") == quantized_inputs(place / "out" / "minmax.qdq.onnx")
+    assert (again / "statistics.npz").read_bytes() == (place / "out" / "statistics.npz").read_bytes()
+    assert statistics.st_size == (again / "statistics.npz").stat().st_size
+
+
+def test_the_cache_and_the_same_layers_give_the_same_network(place: Path, tmp_path: Path) -> None:
+    target = tmp_path / "again.onnx"
+    source = str(place / "out" / "minmax.cache")
+    convert(ConvertRequest(source, target, model=place / "net.onnx", target="trt10", keep_float=("b",)))
+    assert target.read_bytes() == (place / "out" / "minmax.qdq.onnx").read_bytes()
+    with pytest.raises(UsageError, match="keep-float"):
+        convert(ConvertRequest(source, tmp_path / "again.cache", model=place / "net.onnx", keep_float=("b",)))
+
+
+def test_an_engine_from_the_cache_pins_it(place: Path, tmp_path: Path) -> None:
+    request = EngineRequest(place / "out", model=place / "net.onnx", target="trt10")
+    assert "node_of_b" in read_source(request).pinned(fp16=True)
+
+
+def test_a_pattern_that_names_nothing_ends_the_build_before_it_begins(place: Path, tmp_path: Path) -> None:
+    request = BuildRequest(
+        place / "net.onnx", str(place / "set.yaml"), tmp_path / "out", split="train", keep_float=["decoder.*"]
+    )
+    with pytest.raises(UsageError, match="decoder") as error:
+        build(request, SilentProgress())
+    assert "Conv(a)" in error.value.remedy
+    assert not (tmp_path / "out" / "provenance.json").exists()
