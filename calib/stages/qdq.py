@@ -91,7 +91,8 @@ def quantize_model(
     plan = plan_quantization(network, ranges, target, options, unreadable_weights(raised, network))
     written, dead = write_qdq(raised, network, plan, weights)
     opset = (before, opset_of(written))
-    notes = notes_of(plan, network, ranges, dead, opset=opset, fallback=reason, folded=folding.folded)
+    fixed = tuple(raised.graph.input[place].name for place in overridable(raised))
+    notes = notes_of(plan, network, ranges, dead, opset=opset, fallback=reason, folded=folding.folded, fixed=fixed)
     given = tuple(item.tensor for item in plan.weights if item.tensor in weights)
     return QdqResult(written, plan, notes, dead, opset, given)
 
@@ -252,9 +253,15 @@ class _Writer:
         return self._zero_points[shape]
 
     def assemble(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model with the pairs in place; node order is kept where it is topological."""
+        """Copy the model with the pairs in place; node order is kept where it is topological.
+
+        Initialisers that are listed as inputs are listed no more: ranges and scales rest on their values, which a
+        caller could replace, and for a runtime they would be no constants.
+        """
         answer = onnx.ModelProto()
         answer.CopyFrom(model)
+        for place in reversed(overridable(model)):
+            del answer.graph.input[place]
         del answer.graph.node[:]
         answer.graph.node.extend(self._nodes(model))
         answer.graph.initializer.extend(self._initializers)
@@ -270,6 +277,12 @@ class _Writer:
             for slot in range(len(node.input)):
                 node.input[slot] = self._rewired.get(Use(index, slot), node.input[slot])
             yield node
+
+
+def overridable(model: onnx.ModelProto) -> tuple[int, ...]:
+    """Places in the list of inputs of those that are initialisers, whose values a caller may replace."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    return tuple(place for place, item in enumerate(model.graph.input) if item.name in stored)
 
 
 def _node(op_type: str, inputs: list[str], output: str, name: str, axis: int | None) -> onnx.NodeProto:

@@ -43,6 +43,7 @@ def notes_of(
     opset: tuple[int, int],
     fallback: str,
     folded: Sequence[FoldedNorm] = (),
+    fixed: Sequence[str] = (),
 ) -> tuple[Note, ...]:
     """Collect the findings on a written model.
 
@@ -54,10 +55,12 @@ def notes_of(
         opset: operator set before and after.
         fallback: why the opset could not be raised for per-channel scales; empty when it could or need not.
         folded: batch normalisations that were folded into layers.
+        fixed: initialisers that were listed as inputs and are no more.
     """
     return (
         *_opset_notes(plan, opset, fallback),
         *_fold_notes(folded),
+        *_input_notes(fixed),
         *_dead_notes(plan, dead_channels),
         *_layer_notes(plan),
         *_concat_notes(plan.concats),
@@ -79,6 +82,12 @@ def _fold_notes(folded: Sequence[FoldedNorm]) -> Iterator[Note]:
         shown = ", ".join(item.norm for item in folded[:3]) + (f" and {len(folded) - 3} more" if folded[3:] else "")
         text = f"{len(folded)} BatchNormalization folded into the layers before them, as TensorRT would: {shown}"
         yield Note("norm_folded", folded[0].norm, text)
+
+
+def _input_notes(fixed: Sequence[str]) -> Iterator[Note]:
+    if fixed:
+        text = f"{len(fixed)} initialisers are no inputs any more: ranges and scales rest on their values"
+        yield Note("inputs_fixed", fixed[0], text)
 
 
 def _dead_notes(plan: QuantizationPlan, dead_channels: Mapping[str, tuple[int, ...]]) -> Iterator[Note]:
