@@ -89,7 +89,7 @@ def decibels(value: object) -> str:
     if value in (None, ""):
         return "–"
     number = float(str(value))
-    return "equal" if number == math.inf else "none" if number == -math.inf else f"{number:.1f} dB"
+    return "equal" if number == math.inf else "none" if number == -math.inf else f"{number:.1f} dB".replace("-", "−")
 
 
 def _rung(item: Json) -> dict[str, str]:
