@@ -15,7 +15,8 @@ from calib.core.difference import Difference, difference
 from calib.core.weightdiff import SAME, WeightChange, weight_change
 from calib.stages.diagnose.foldsteps import fold_norms
 from calib.stages.diagnose.matches import BOUNDING, Alignment, Departure
-from calib.stages.diagnose.onnxtrace import AS_IT_IS, Mend, OnnxTrace, Runtime, run_step
+from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime
+from calib.stages.diagnose.steprun import AS_IT_IS, Mend, run_step
 from calib.stages.diagnose.trace import Arrays, Step, Trace, Value
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Equal", "Xor"})

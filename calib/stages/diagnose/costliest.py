@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from calib.stages.diagnose.pairedits import without_pairs
 from calib.stages.diagnose.pairfaults import Score
 from calib.stages.diagnose.quantizers import LEVELS, Meter
-from calib.stages.diagnose.twin import without_pairs
 from calib.types.diagnosis import Cause
 
 POOR_DB = 20.0

@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from calib.stages.diagnose.pairedits import replaced_scale, without_pairs
+from calib.stages.diagnose.quantizer import Quantizer
 from calib.stages.diagnose.quantizers import LEVELS, Meter, Places
-from calib.stages.diagnose.twin import Quantizer, replaced_scale, without_pairs
 from calib.types.diagnosis import Cause
 
 SUSPICIOUS_DB = 8.0

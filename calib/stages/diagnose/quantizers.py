@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calib.core.expose import expose
 from calib.core.graph import Network, analyse
 from calib.stages.diagnose.onnxtrace import Runtime, pruned
-from calib.stages.diagnose.twin import Quantizer
+from calib.stages.diagnose.quantizer import Quantizer
 from calib.types.runner import Feeds, to_host
 
 LEVELS = 127.0
