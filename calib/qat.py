@@ -19,6 +19,7 @@ from calib.errors import UsageError
 from calib.jobs.qat.network import FloatNetwork
 from calib.jobs.qat.preparing import plan_model, quantize_trained
 from calib.jobs.qat.start import StartRanges, of_table, read_start
+from calib.stages.foldnorms import fold_norms
 from calib.stages.placement import DEFAULTS, refuse_quantized
 from calib.stages.qdq import QdqResult
 from calib.types.rangetable import RangeTable
@@ -48,7 +49,7 @@ def prepare(
 ) -> QatModule:
     """Make a network that computes with fake quantization where TensorRT will quantize, ready to be trained.
 
-    Batch normalisation is folded into the convolutions, or, where it stands apart, keeps its statistics.
+    Batch normalisation is folded into the layer before it, or, where it stands apart, keeps its statistics.
 
     Args:
         model: a float ``torch.nn.Module``, an ONNX file, or an ``onnx.ModelProto``.
@@ -83,7 +84,7 @@ def prepare(
 
     inputs = _as_tuple(example)
     like = None if isinstance(model, str | Path | onnx.ModelProto) else model
-    origin = _float_model(model, inputs, exporter, opset, dynamic_size)
+    origin = fold_norms(_float_model(model, inputs, exporter, opset, dynamic_size)).model
     start = _start(ranges, calibrator, FloatNetwork(origin, analyse(origin), {}, "the network"))
     raised, plan = plan_model(origin, start.amax, target, options)
     return QatModule(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from calib.core.graph import Network
+import onnx
+
+from calib.core.graph import Network, analyse
 from calib.core.plan import Decision, PlacementOptions, Target
 from calib.errors import UsageError
+from calib.stages.foldnorms import FoldedNorm, fold_norms
 from calib.stages.placement import DEFAULTS, plan_quantization
 from calib.types.gate import few
 
@@ -20,27 +23,31 @@ class FloatLayers:
     """What patterns name.
 
     Attributes:
-        nodes: labels of nodes that INT8 could have, in network order.
+        nodes: labels of nodes that INT8 could have, in network order, once batch normalisation is folded.
         idle: patterns that name only nodes that stay in float anyway.
+        before: their labels before, where those were others: an unnamed node goes by its output.
     """
 
     nodes: tuple[str, ...]
     idle: tuple[str, ...] = ()
+    before: Mapping[str, str] = field(default_factory=dict)
 
     def options(self, options: PlacementOptions = DEFAULTS) -> PlacementOptions:
-        """Placement choices that keep these nodes in float."""
-        return replace(options, float_nodes=options.float_nodes | set(self.nodes)) if self.nodes else options
+        """Placement choices that keep these nodes in float, whether batch normalisation is folded or not."""
+        if not self.nodes:
+            return options
+        return replace(options, float_nodes=options.float_nodes | {*self.nodes, *self.before.values()})
 
 
 def find_float_layers(
-    network: Network, patterns: Sequence[str], target: Target, options: PlacementOptions = DEFAULTS
+    model: onnx.ModelProto, patterns: Sequence[str], target: Target, options: PlacementOptions = DEFAULTS
 ) -> FloatLayers:
     """Find the nodes that patterns name.
 
     Args:
-        network: the float network.
+        model: the float network.
         patterns: names of nodes or of the tensors they make; ``*``, ``?`` and ``[...]`` as in a shell, unless a name is
-            spelt just so.
+            spelt just so. A layer also goes by the batch normalisation that is folded into it.
         target: whose placement rules say which nodes INT8 could have.
         options: further placement choices.
 
@@ -49,22 +56,31 @@ def find_float_layers(
     """
     if not patterns:
         return FloatLayers(())
+    folding = fold_norms(model)
+    network = analyse(folding.model)
+    folded = {item.label: item for item in folding.folded}
     every = dict.fromkeys((item.name for item in network.activations), 1.0)
     decisions = plan_quantization(network, every, target, options).decisions
     chosen: set[int] = set()
     idle = []
     for pattern in patterns:
-        named = [item for item in decisions if _is_named(network, item, pattern)]
+        named = [item for item in decisions if _is_named(pattern, _names(network, item, folded.get(item.label)))]
         if not named:
             raise _unknown(pattern, decisions)
         quantized = {item.node for item in named if item.status == "int8"}
         chosen |= quantized
         idle += [] if quantized else [pattern]
-    return FloatLayers(tuple(item.label for item in decisions if item.node in chosen), tuple(idle))
+    nodes = tuple(item.label for item in decisions if item.node in chosen)
+    before = {name: folded[name].layer for name in nodes if name in folded}
+    return FloatLayers(nodes, tuple(idle), before)
 
 
-def _is_named(network: Network, decision: Decision, pattern: str) -> bool:
-    names = {decision.label, *filter(None, network.nodes[decision.node].outputs)}
+def _names(network: Network, decision: Decision, folded: FoldedNorm | None) -> frozenset[str]:
+    own = (decision.label, *filter(None, network.nodes[decision.node].outputs))
+    return frozenset(own if folded is None else (*own, folded.layer, folded.norm, *folded.gone))
+
+
+def _is_named(pattern: str, names: frozenset[str]) -> bool:
     return pattern in names or any(fnmatchcase(name, pattern) for name in names)
 
 

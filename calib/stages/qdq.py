@@ -7,7 +7,7 @@ opset imports, and "untouched" is promised.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -20,6 +20,7 @@ from calib.core.quantization import QUANT_MAX, scale_from_amax, weight_amax
 from calib.core.roles import COMPUTE, is_standard
 from calib.errors import ModelError, StatisticsError
 from calib.stages.convert_opset import convert_opset, opset_of
+from calib.stages.foldnorms import fold_norms
 from calib.stages.placement import DEFAULTS, MINIMUM_OPSET, PER_CHANNEL_OPSET, plan_quantization
 from calib.stages.qdqnotes import Note, notes_of
 from calib.stages.qdqread import read_qdq
@@ -64,7 +65,8 @@ def quantize_model(
     """Make the Q/DQ model of a float model.
 
     The operator set is raised where per-channel scales (13) or float16 scales (19) need it. Where the converter
-    cannot, weights get one scale each at the model's own opset, and a note says so.
+    cannot, weights get one scale each at the model's own opset, and a note says so. Batch normalisation is folded into
+    the layers before it (:mod:`calib.stages.foldnorms`), so that scales belong to the weights that are used.
 
     Args:
         model: the float model, external data loaded; not changed.
@@ -72,7 +74,8 @@ def quantize_model(
             gives its very scale again: 24 bits times 7 bits fit into 53, so ``/ 127`` is exact.
         target: what will read the model.
         options: placement choices.
-        weights: ranges of weights by tensor name that shall hold instead of their largest magnitudes.
+        weights: ranges of weights by tensor name that shall hold instead of their largest magnitudes; these weights
+            stay as they are, whatever normalisation follows.
 
     Raises:
         ModelError: the model holds Q/DQ already, a weight is not finite, or its opset is too old for Q/DQ and
@@ -80,13 +83,16 @@ def quantize_model(
         StatisticsError: an amax is negative, infinite or NaN.
     """
     before = opset_of(model)
+    weights = weights or {}
     raised, reason = raise_opset(model, options)
+    folding = fold_norms(raised, keep=frozenset(weights))
+    raised, options = folding.model, replace(options, float_nodes=folding.renamed(options.float_nodes))
     network = analyse(raised)
     plan = plan_quantization(network, ranges, target, options, unreadable_weights(raised, network))
-    weights = weights or {}
     written, dead = write_qdq(raised, network, plan, weights)
     opset = (before, opset_of(written))
-    notes = notes_of(plan, network, ranges, dead, opset=opset, fallback=reason)
+    fixed = tuple(raised.graph.input[place].name for place in overridable(raised))
+    notes = notes_of(plan, network, ranges, dead, opset=opset, fallback=reason, folded=folding.folded, fixed=fixed)
     given = tuple(item.tensor for item in plan.weights if item.tensor in weights)
     return QdqResult(written, plan, notes, dead, opset, given)
 
@@ -247,9 +253,15 @@ class _Writer:
         return self._zero_points[shape]
 
     def assemble(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model with the pairs in place; node order is kept where it is topological."""
+        """Copy the model with the pairs in place; node order is kept where it is topological.
+
+        Initialisers that are listed as inputs are listed no more: ranges and scales rest on their values, which a
+        caller could replace, and for a runtime they would be no constants.
+        """
         answer = onnx.ModelProto()
         answer.CopyFrom(model)
+        for place in reversed(overridable(model)):
+            del answer.graph.input[place]
         del answer.graph.node[:]
         answer.graph.node.extend(self._nodes(model))
         answer.graph.initializer.extend(self._initializers)
@@ -265,6 +277,12 @@ class _Writer:
             for slot in range(len(node.input)):
                 node.input[slot] = self._rewired.get(Use(index, slot), node.input[slot])
             yield node
+
+
+def overridable(model: onnx.ModelProto) -> tuple[int, ...]:
+    """Places in the list of inputs of those that are initialisers, whose values a caller may replace."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    return tuple(place for place, item in enumerate(model.graph.input) if item.name in stored)
 
 
 def _node(op_type: str, inputs: list[str], output: str, name: str, axis: int | None) -> onnx.NodeProto:

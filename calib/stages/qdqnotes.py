@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from calib.core.graph import Network
 from calib.core.plan import REASONS, ConcatInput, Decision, QuantizationPlan
 from calib.core.roles import COMPUTE
+from calib.stages.foldnorms import FoldedNorm
 
 CONCAT_RATIO = 16.0
 """Concatenation inputs whose ranges differ by more than this deserve a warning: 4 of 8 bits are lost."""
@@ -41,6 +42,8 @@ def notes_of(
     *,
     opset: tuple[int, int],
     fallback: str,
+    folded: Sequence[FoldedNorm] = (),
+    fixed: Sequence[str] = (),
 ) -> tuple[Note, ...]:
     """Collect the findings on a written model.
 
@@ -51,9 +54,13 @@ def notes_of(
         dead_channels: all-zero channels by weight.
         opset: operator set before and after.
         fallback: why the opset could not be raised for per-channel scales; empty when it could or need not.
+        folded: batch normalisations that were folded into layers.
+        fixed: initialisers that were listed as inputs and are no more.
     """
     return (
         *_opset_notes(plan, opset, fallback),
+        *_fold_notes(folded),
+        *_input_notes(fixed),
         *_dead_notes(plan, dead_channels),
         *_layer_notes(plan),
         *_concat_notes(plan.concats),
@@ -68,6 +75,19 @@ def _opset_notes(plan: QuantizationPlan, opset: tuple[int, int], fallback: str) 
     if fallback and not plan.per_channel:
         text = f"weights have one scale each: opset {after} has none per channel and cannot be raised ({fallback})"
         yield Note("per_tensor_fallback", "model", text)
+
+
+def _fold_notes(folded: Sequence[FoldedNorm]) -> Iterator[Note]:
+    if folded:
+        shown = ", ".join(item.norm for item in folded[:3]) + (f" and {len(folded) - 3} more" if folded[3:] else "")
+        text = f"{len(folded)} BatchNormalization folded into the layers before them, as TensorRT would: {shown}"
+        yield Note("norm_folded", folded[0].norm, text)
+
+
+def _input_notes(fixed: Sequence[str]) -> Iterator[Note]:
+    if fixed:
+        text = f"{len(fixed)} initialisers are no inputs any more: ranges and scales rest on their values"
+        yield Note("inputs_fixed", fixed[0], text)
 
 
 def _dead_notes(plan: QuantizationPlan, dead_channels: Mapping[str, tuple[int, ...]]) -> Iterator[Note]:

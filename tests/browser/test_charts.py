@@ -63,3 +63,30 @@ def test_labels_of_the_report_stay_in_their_charts(open_report: Any) -> None:
     page = open_report()
     page.locator(".open").first.click()
     assert page.evaluate(OUTSIDE) == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_text_and_bars_keep_their_size_whatever_the_count(open_report: Any, tmp_path: Path, width: int) -> None:
+    """One bar in a wide place is drawn as large as one of sixty."""
+    cards = "".join(
+        f'<div class="card">{chart}</div>'
+        for count in (1, 2, 60)
+        for bars in [[svg.IntervalBar(f"v{index}", index - 1.0) for index in range(count)]]
+        for chart in [svg.interval_bars(bars, about=svg.About(f"b{count}", "t", "d"), caption="points")]
+    )
+    path = tmp_path / "sizes.html"
+    path.write_text(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><link rel="icon" href="data:,"><title>sizes</title>'
+        f"<style>{bundle(STYLES)}</style>{cards}",
+        encoding="utf-8",
+    )
+    page = open_report(path, viewport={"width": width, "height": 900})
+    heights = page.evaluate(
+        """() => [...document.querySelectorAll("svg.chart")].map((chart) =>
+             [...chart.querySelectorAll("rect.bar")].map((bar) => bar.getBoundingClientRect().height))"""
+    )
+    assert [len(item) for item in heights] == [1, 2, 60]
+    sizes = [height for item in heights for height in item]
+    assert max(sizes) - min(sizes) < 0.1
+    assert 9 < max(sizes) < 15.5
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -232,3 +232,8 @@ def test_networks_of_another_quantizer_are_taken_apart(place: Path, options: dic
     ladder = {item["name"]: item for item in found["ladder"]}
     assert float(ladder["float"]["output"]["sqnr_db"]) > 60
     assert ladder["fake-quant"]["output"]["sqnr_db"] < 60
+
+
+def test_no_more_tensors_are_aligned_than_there_are(place: Path) -> None:
+    found = ask(place, place / "net.onnx", "aligned")
+    assert found["alignment"]["matched"] == found["alignment"]["tensors"]

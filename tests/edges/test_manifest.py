@@ -395,7 +395,7 @@ SHIPPED = {
     "ade20k": (150, "images/validation/ADE_val_1.jpg", "annotations/validation/ADE_val_1.png"),
     "voc2012": (21, "JPEGImages/2007_000033.jpg", "SegmentationClass/2007_000033.png"),
     "bdd100k": (19, "images/10k/val/7d-1.jpg", "labels/sem_seg/masks/val/7d-1.png"),
-    "mapillary": (65, "validation/images/a_b.jpg", "validation/labels/a_b.png"),
+    "mapillary": (65, "validation/images/a_b.jpg", "validation/v1.2/labels/a_b.png"),
     "coco-stuff": (171, "images/val2017/000000000139.jpg", "annotations/val2017/000000000139.png"),
 }
 

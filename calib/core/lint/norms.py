@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from calib.core.axes import weight_axis
 from calib.core.graph import Node
 from calib.core.lint.subject import Subject, number
+from calib.core.normfold import EPSILON, norm_chain
 from calib.core.plan import PlacementOptions
 
-EPSILON = 1e-5
-"""Default of the ONNX operator and of PyTorch."""
 BY_CHANNEL = PlacementOptions(conv_transpose="axis")
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -36,12 +35,9 @@ def trains(node: Node) -> bool:
 
 
 def folded_after(node: Node, subject: Subject) -> Node | None:
-    """Find the BatchNormalization that alone reads a layer's output."""
-    uses = subject.network.consumers.get(node.outputs[0], ())
-    if len(uses) != 1 or uses[0].slot != 0 or node.outputs[0] in subject.network.output_names:
-        return None
-    reader = subject.network.nodes[uses[0].node]
-    return reader if reader.op_type == "BatchNormalization" and not reader.domain else None
+    """Find the BatchNormalization that alone reads a layer's output, perhaps behind constants that are added to it."""
+    chain = norm_chain(node, subject.network)
+    return chain[-1] if chain else None
 
 
 def gain(node: Node, subject: Subject) -> NDArray[np.float64] | None:

@@ -89,7 +89,7 @@ def decibels(value: object) -> str:
     if value in (None, ""):
         return "–"
     number = float(str(value))
-    return "equal" if number == math.inf else "none" if number == -math.inf else f"{number:.1f} dB"
+    return "equal" if number == math.inf else "none" if number == -math.inf else f"{number:.1f} dB".replace("-", "−")
 
 
 def _rung(item: Json) -> dict[str, str]:
@@ -114,22 +114,32 @@ def _rung(item: Json) -> dict[str, str]:
 def ladder_figure(rungs: Sequence[Json]) -> Figure:
     """Draw the SQNR of every rung's output against the reference."""
     run = [item for item in rungs if not item["skipped"] and item["below"] is not None]
-    bars = [svg.IntervalBar(item["name"], _height(item["output"]["sqnr_db"])) for item in run]
+    bars = [
+        svg.IntervalBar(item["name"], _height(item["output"]["sqnr_db"]), text=decibels(item["output"]["sqnr_db"]))
+        for item in run
+    ]
     words = "; ".join(f"{item['name']} {decibels(item['output']['sqnr_db'])}" for item in run)
-    about = svg.About("ladder-chart", "SQNR of the output against the reference", words)
-    drawn = svg.interval_bars(bars, about=about, caption="SQNR of the output against the reference, dB")
+    title = "SQNR of the output against the reference"
+    wide, narrow = (
+        svg.interval_bars(
+            bars, about=svg.About(f"ladder-chart{key}", title, words), caption=f"{title}, dB", width=width
+        )
+        for key, width in (("", 640.0), ("-narrow", 360.0))
+    )
     columns = ("rung", "SQNR", "flipped", "mIoU", "against the reference")
     rows = tuple(
         (item["name"], found["sqnr"], found["flips"] or "–", found["miou"] or "–", found["delta"] or "–")
         for item, found in ((item, _rung(item)) for item in run)
     )
     note = f"Longer is closer to the reference; {TOP_DB:.0f} dB and more is the same up to rounding."
-    return Figure("Every rung against the reference", drawn, DataTable("The ladder", columns, rows), (), note)
+    table = DataTable("The ladder", columns, rows)
+    return Figure("Every rung against the reference", wide, table, (), note, narrow)
 
 
 def _height(value: object) -> float:
-    number = float(str(value))
-    return max(0.0, min(number, TOP_DB))
+    """Length of a bar; NaN where there is no number."""
+    number = math.nan if value is None else float(str(value))
+    return number if math.isnan(number) else max(0.0, min(number, TOP_DB))
 
 
 def depth_figure(points: Sequence[DepthPoint], verdict: Json) -> Figure:

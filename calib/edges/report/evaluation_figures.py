@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from calib.edges.report import svg
@@ -20,7 +21,7 @@ def difference_figure(document: Json) -> Figure:
     for model in others:
         entry = model["vs_reference"]["miou"]
         low, high = entry["ci95"] or (None, None)
-        delta = entry["delta"] or 0.0
+        delta = math.nan if entry["delta"] is None else entry["delta"]
         bars.append(svg.IntervalBar(model["name"], delta, low, high, int(delta < 0)))
     title = f"mIoU against {document['reference']}"
     words = "; ".join(f"{m['name']} {points(m['vs_reference']['miou']['delta'])}" for m in others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,11 +66,13 @@ def _short(pair: Json) -> str:
     return f"{pair['model']} − {pair['against']}"
 
 
+def _delta(pair: Json) -> float:
+    delta = pair["miou"]["delta"]
+    return math.nan if delta is None else float(delta)
+
+
 def _figure(place: int, pairs: Sequence[Json]) -> Figure:
-    bars = [
-        svg.IntervalBar(_short(pair), pair["miou"]["delta"] or 0.0, *(pair["miou"]["ci95"] or (None, None)))
-        for pair in pairs
-    ]
+    bars = [svg.IntervalBar(_short(pair), _delta(pair), *(pair["miou"]["ci95"] or (None, None))) for pair in pairs]
     title = "PTQ, QAT and control, points of mIoU"
     words = "; ".join(_sentence(pair) for pair in pairs)
     drawn = svg.interval_bars(bars, about=svg.About(f"training-{place}", title, words), caption="points of mIoU")

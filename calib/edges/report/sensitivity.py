@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -167,7 +168,9 @@ def _bars(document: Json, units: Sequence[Json]) -> Figure:
         entries = [lost(unit, document) or {"loss": None, "ci95": None} for unit in units]
         bars = [
             svg.IntervalBar(
-                short_name(unit["name"], unit["op"]), entry["loss"] or 0.0, *(entry["ci95"] or (None, None))
+                short_name(unit["name"], unit["op"]),
+                math.nan if entry["loss"] is None else entry["loss"],
+                *(entry["ci95"] or (None, None)),
             )
             for unit, entry in zip(units, entries, strict=True)
         ]

@@ -11,6 +11,7 @@ from calib.core.graph import Network, analyse
 from calib.core.plan import PlacementOptions, Target
 from calib.stages.equalize import equalize
 from calib.stages.floatlayers import FLAG, find_float_layers
+from calib.stages.foldnorms import fold_norms
 from calib.stages.placement import DEFAULTS
 from calib.stages.ranges import BoundCalibrator
 from calib.types.progress import Progress
@@ -48,7 +49,8 @@ def make_sources(
     """Group the calibrators by the network they work on, the network as given first.
 
     An equalized network computes what the original does, on channels of more equal range. It is calibrated by a pass of
-    its own, because no statistics of the original say how the rescaled values are distributed.
+    its own, because no statistics of the original say how the rescaled values are distributed. Batch normalisation is
+    folded into the layers first: it would stand between them.
 
     Args:
         model: the float network.
@@ -63,7 +65,7 @@ def make_sources(
     twins = tuple(item for item in calibrators if item.arguments.get("equalize"))
     sources = [Source("", model, network, plain)] if plain else []
     if twins:
-        result = equalize(model)
+        result = equalize(fold_norms(model).model)
         progress.note(f"equalized {len(result.pairs)} pairs of layers; {len(result.skipped)} layers have no such pair")
         sources.append(Source(EQUALIZED, result.model, analyse(result.model), twins))
     return tuple(sources)
@@ -83,7 +85,7 @@ def keep_float(
     Raises:
         UsageError: a pattern names nothing.
     """
-    found = [find_float_layers(source.network, patterns, target) for source in sources]
+    found = [find_float_layers(source.model, patterns, target) for source in sources]
     for pattern in found[0].idle:
         progress.note(f"{FLAG} {pattern}: in float anyway")
     return tuple(replace(source, placement=item.options()) for source, item in zip(sources, found, strict=True))

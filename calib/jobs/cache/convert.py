@@ -239,8 +239,8 @@ def _write_qdq(request: ConvertRequest, prepared: Prepared, source: _Source) -> 
         raise _no_model(QDQ)
     weights = {item.name: item for item in prepared.table.weights if item.follows_weight is False}
     options = source.options(request, prepared.table)
-    if request.keep_float and source.network is not None:
-        options = find_float_layers(source.network, request.keep_float, request.target, options).options(options)
+    if request.keep_float:
+        options = find_float_layers(source.model, request.keep_float, request.target, options).options(options)
     quantized = quantize_model(source.model, amax_of(prepared.table), request.target, options, weights=weights)
     if not quantized.plan.activations:
         reasons = Counter(item.reason for item in quantized.plan.with_status("float"))

@@ -152,8 +152,9 @@ def _part(part: Part) -> Json:
 
 def _alignment(found: Examination) -> Json:
     matches = found.comparison.alignment.matches
+    made = {name for step in found.candidate.steps for name in step.outputs}
     return {
-        "tensors": sum(len(step.outputs) for step in found.candidate.steps),
+        "tensors": len(made | matches.keys()),
         "matched": len(matches),
         "by": dict(sorted(Counter(match.how for match in matches.values()).items())),
         "lost": list(found.comparison.alignment.lost),

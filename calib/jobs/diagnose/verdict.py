@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calib.stages.diagnose.ladder import SAME_DB, Standing, falls, points_lost
+from calib.stages.diagnose.costliest import words_of
+from calib.stages.diagnose.ladder import FLIPS, POINTS, SAME_DB, Standing, falls, points_lost
 from calib.types.diagnosis import Cause, Stage
 
 WORDS: Mapping[Stage, str] = {
@@ -54,10 +55,8 @@ def decide(causes: Sequence[Cause], standings: Sequence[Standing], remarks: Sequ
             words = f"{stage}: {WORDS[stage]}, at a place that could not be found ({_measure(item, below)})"
             return Verdict(stage != "quantization", stage, None, words)
         if stage == "quantization" and falls(item, below):
-            words = (
-                f"no fault: INT8 costs {_measure(item, below)}, and no single pair is to blame; the error is spread "
-                "over the network"
-            )
+            origin = words_of(remarks) or "no single pair is to blame; the error is spread over the network"
+            words = f"no fault: INT8 costs {_measure(item, below)}, every range fits its tensor; {origin}"
             return Verdict(False, stage, None, words)
     quantized = by_name.get("fake-quant")
     if quantized is not None and quantized.step is not None:
@@ -83,7 +82,9 @@ def _unlocated(item: Standing, below: Standing | None) -> bool:
 def _measure(item: Standing, below: Standing | None) -> str:
     lost = points_lost(item, below)
     if lost is not None:
-        return f"{lost:.2f} points of mIoU" if lost > 0 else f"no mIoU ({abs(lost):+.2f} points)"
+        flips = item.step_flips or 0.0
+        moved = f", though {flips:.2%} of the pixels change class" if lost <= POINTS and flips > FLIPS else ""
+        return (f"{lost:.2f} points of mIoU" if lost > 0 else f"no mIoU ({abs(lost):+.2f} points)") + moved
     if item.step_flips is not None:
         return f"{item.step_flips:.2%} of the pixels change class"
     decibels = item.step.sqnr_db if item.step else math.nan

@@ -176,7 +176,7 @@ def _implicit(
     first = label == provenance["calibrators"][0]["name"]
     cache_file = _built(request.folder, provenance, RELEASE if first else f"{label}.cache")
     cache = parse(cache_file.read_bytes(), str(cache_file))
-    kept = find_float_layers(network, provenance["request"].get("keep_float", ()), "trt10").options()
+    kept = find_float_layers(model, provenance["request"].get("keep_float", ()), "trt10").options()
     plan = plan_quantization(network, {item.name: item.amax for item in cache.entries}, "trt10", kept)
     shapes = complete_shapes(network.inputs, asked, _preprocess(provenance))
     return EngineSource(place, model, network, label, cache, cache_file, plan.decisions, shapes, provenance)

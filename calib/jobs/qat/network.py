@@ -18,6 +18,7 @@ from calib.edges.models import load_model, save_model
 from calib.edges.provenance import model_digest
 from calib.errors import ModelError, UsageError
 from calib.jobs.qat.request import QatRequest
+from calib.stages.foldnorms import fold_norms
 from calib.stages.placement import refuse_quantized
 from calib.types.data import Dataset, Preprocess
 
@@ -109,21 +110,24 @@ def load_float(origin: Origin, request: QatRequest, dataset: Dataset, exported: 
 
 
 def _keep(origin: Origin, request: QatRequest, dataset: Dataset, path: Path) -> None:
-    """Write the float network to a file of its own: the very bytes of a plain ONNX file, functions inlined."""
+    """Write the float network to a file of its own: the very bytes of a plain ONNX file.
+
+    Functions are inlined, and batch normalisation is folded before the training, so that the weights that are trained
+    on their grid are the ones that the Q/DQ network uses.
+    """
     if origin.module is not None:
         save_model(export_float(origin, request, dataset), path)
         return
-    model = load_model(origin.address)
-    if model.functions:
-        save_model(onnx.inliner.inline_local_functions(model), path)
-    elif len(origin.digest) > 1:  # weights in further files
+    given = load_model(origin.address)
+    model = fold_norms(onnx.inliner.inline_local_functions(given) if given.functions else given).model
+    if model is not given or len(origin.digest) > 1:  # or weights in further files
         save_model(model, path)
     else:
         write_atomic(path, read_bytes(origin.address))
 
 
 def export_float(origin: Origin, request: QatRequest, dataset: Dataset) -> onnx.ModelProto:
-    """Export a factory's module as the request says.
+    """Export a factory's module as the request says, its batch normalisation folded.
 
     Raises:
         ModelError: the exporter cannot.
@@ -138,7 +142,7 @@ def export_float(origin: Origin, request: QatRequest, dataset: Dataset) -> onnx.
         inputs=("image", *dataset.inputs),
         outputs=("logits",),
     )
-    return export_module(origin.module, example_of(request, dataset), options, origin.address)
+    return fold_norms(export_module(origin.module, example_of(request, dataset), options, origin.address)).model
 
 
 def example_of(request: QatRequest, dataset: Dataset) -> tuple[Any, ...]:

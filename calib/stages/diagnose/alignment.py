@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from calib.core.difference import APART, Difference, difference
 from calib.stages.diagnose.counterparts import Counterparts
+from calib.stages.diagnose.departures import departures_of, in_order
 from calib.stages.diagnose.lookup import EXACT, Lookup, arranged
-from calib.stages.diagnose.matches import Alignment, Departure, Match
-from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime, run_step
+from calib.stages.diagnose.matches import Alignment, Match
+from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime
+from calib.stages.diagnose.steprun import run_step
 from calib.stages.diagnose.trace import Arrays, Step, Trace
 
 CLOSE = 2e-2
@@ -68,8 +70,9 @@ class _Aligner:
             self._sweep(self._behind(tensor))
         self._settle()
         strong = {tensor for tensor, _ in self.forced}
-        departures = [self._departure(tensor, strong=tensor in strong) for tensor in self._departed()]
-        return Alignment(self._ordered(), departures, tuple(self._cone()), self.own, self.reference.values)
+        matches = in_order(self.candidate, self.matches)
+        departures = departures_of(self.reference, self.candidate, matches, self.taken, strong)
+        return Alignment(matches, departures, tuple(self._cone()), self.own, self.reference.values)
 
     def _settle(self) -> None:
         """Match what was passed over because its error fades away, and not because what is behind makes up for it."""
@@ -310,56 +313,3 @@ class _Aligner:
                 steps.append(step)
                 reached.update(step.outputs)
         return steps
-
-    def _departed(self) -> list[str]:
-        """Tensors whose step makes any error at all, or is another step than its counterpart; in order."""
-        made = [name for name in self._ordered() if self.matches[name].how != "input"]
-        return [name for name in made if self.matches[name].born.relative > 0 or self._differs(name)]
-
-    def _differs(self, name: str) -> bool:
-        step = self.candidate.makers.get(name)
-        other = self.reference.makers.get(self.matches[name].reference)
-        return (
-            step is not None and other is not None and other.kind == step.kind and other.fingerprint != step.fingerprint
-        )
-
-    def _ordered(self) -> dict[str, Match]:
-        depth = self.candidate.depth
-        return dict(sorted(self.matches.items(), key=lambda item: (depth.get(item[0], 0), item[0])))
-
-    def _departure(self, tensor: str, *, strong: bool) -> Departure:
-        match = self.matches[tensor]
-        if tensor in self.candidate.inputs:
-            return Departure(tensor, match.reference, (), (), (), match.born, strong)
-        steps, frontier = self._piece(tensor)
-        known = {self.matches[name].reference for name in frontier}
-        theirs = self._reference_piece(match.reference, known)
-        return Departure(tensor, match.reference, steps, theirs, frontier, match.born, strong)
-
-    def _piece(self, tensor: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-        steps: dict[int, Step] = {}
-        frontier: dict[str, None] = {}
-        pending = [self.candidate.makers[tensor]]
-        while pending:
-            step = pending.pop()
-            steps[step.index] = step
-            for name in step.data:
-                maker = self.candidate.makers.get(name)
-                if name in self.matches or maker is None:
-                    frontier[name] = None
-                elif maker.index not in steps:
-                    pending.append(maker)
-        ordered = tuple(steps[index] for index in sorted(steps))
-        return ordered, tuple(frontier)
-
-    def _reference_piece(self, wanted: str, known: set[str]) -> tuple[Step, ...]:
-        steps: dict[int, Step] = {}
-        pending = [] if wanted in known else [wanted]
-        stop = (known | self.taken) - {wanted}
-        while pending:
-            step = self.reference.makers.get(pending.pop())
-            if step is None or step.index in steps:
-                continue
-            steps[step.index] = step
-            pending.extend(name for name in step.data if name not in stop)
-        return tuple(steps[index] for index in sorted(steps))

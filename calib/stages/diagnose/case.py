@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from calib.core.difference import Difference, difference
 from calib.core.weightdiff import SAME, WeightChange, weight_change
+from calib.stages.diagnose.foldsteps import fold_norms
 from calib.stages.diagnose.matches import BOUNDING, Alignment, Departure
-from calib.stages.diagnose.onnxtrace import AS_IT_IS, Mend, OnnxTrace, Runtime, run_step
+from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime
+from calib.stages.diagnose.steprun import AS_IT_IS, Mend, run_step
 from calib.stages.diagnose.trace import Arrays, Step, Trace, Value
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Equal", "Xor"})
@@ -221,50 +223,6 @@ class Case:
         if made is None or wanted is None or made.size != wanted.size:
             return False
         return difference(made, wanted.reshape(made.shape)).relative <= max(4 * self.noise, 2e-5)
-
-
-def fold_norms(ours: Sequence[Step], theirs: Sequence[Step]) -> tuple[list[Step], list[Step]]:
-    """Fold batch norms into the convolutions before them where only one side has any."""
-    norms = [any(step.kind == "BatchNormalization" for step in side) for side in (ours, theirs)]
-    if norms[0] == norms[1]:
-        return list(ours), list(theirs)
-    return (_folded(ours), list(theirs)) if norms[0] else (list(ours), _folded(theirs))
-
-
-def _folded(steps: Sequence[Step]) -> list[Step]:
-    found: list[Step] = []
-    for step in steps:
-        before = found[-1] if found else None
-        joined = None if before is None else _joined(before, step)
-        if joined is None:
-            found.append(step)
-        else:
-            found[-1] = joined
-    return found
-
-
-def _joined(layer: Step, norm: Step) -> Step | None:
-    """A convolution with the batch norm behind it, as one step."""
-    if norm.kind != "BatchNormalization" or layer.kind not in {"Conv", "ConvTranspose"} or "W" not in layer.weights:
-        return None
-    names = ("scale", "B", "input_mean", "input_var")
-    if norm.data[:1] != layer.outputs[:1] or not all(name in norm.weights for name in names):
-        return None
-    scale, shift, mean, variance = (np.asarray(norm.weights[name], np.float64) for name in names)
-    epsilon = norm.parameters.get("epsilon")
-    factor = scale / np.sqrt(variance + (float(epsilon) if isinstance(epsilon, int | float) else 1e-5))
-    weight = np.asarray(layer.weights["W"], np.float64)
-    shape = [1] * weight.ndim
-    axis = 1 if layer.kind == "ConvTranspose" else 0
-    if weight.shape[axis] != factor.size:
-        return None
-    shape[axis] = factor.size
-    bias = np.asarray(layer.weights.get("B", np.zeros(factor.size)), np.float64)
-    weights = {
-        "W": (weight * factor.reshape(shape)).astype(np.float32),
-        "B": ((bias - mean) * factor + shift).astype(np.float32),
-    }
-    return replace(layer, outputs=norm.outputs, weights=weights)
 
 
 def _parameter_changes(step: Step, other: Step) -> Iterator[Change]:

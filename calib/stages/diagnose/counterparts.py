@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
+from calib.stages.diagnose.foldsteps import FOLDING
 from calib.stages.diagnose.matches import Match
 from calib.stages.diagnose.onnxtrace import OnnxTrace
 from calib.stages.diagnose.prior import guess
 from calib.stages.diagnose.trace import Step, Trace
-
-FOLDING = frozenset({"Conv", "ConvTranspose", "Gemm"})
-"""Operators that a batch norm behind them is folded into."""
 
 
 def _norm_behind(trace: Trace, step: Step) -> Step | None:

@@ -15,6 +15,7 @@ from calib.core.difference import Accumulator
 from calib.core.graph import analyse
 from calib.errors import CalibError
 from calib.stages.diagnose.compare import Comparison, compare
+from calib.stages.diagnose.costliest import costliest
 from calib.stages.diagnose.halfcheck import HalfCheck, check_half, half_cause, is_half
 from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime, trace_onnx
 from calib.stages.diagnose.pairfaults import Score, find_faults
@@ -161,9 +162,10 @@ def _with_pairs(
         score = make_score(twin.model, images[:2], runtime, output)
         places = sensitive_places(analyse(twin.model), twin.quantizers)
         causes = find_faults(candidate, meters, places, weights, score)
+        remarks = [] if causes or found.causes else costliest(candidate, meters, weights, score)
     except CalibError:  # the network does not run as a whole; the departures say why
         return found
-    return replace(found, meters=meters, causes=(*found.causes, *causes))
+    return replace(found, meters=meters, causes=(*found.causes, *causes), remarks=(*found.remarks, *remarks))
 
 
 def make_score(model: onnx.ModelProto, images: Sequence[Feeds], runtime: Runtime, output: str) -> Score:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calib.core.difference import difference
 from calib.stages.diagnose.case import Case, Change
-from calib.stages.diagnose.onnxtrace import Mend
+from calib.stages.diagnose.steprun import Mend
 
 FLOOR = 3e-6
 """Relative error that sums in another order leave in float32."""

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from calib.core.difference import difference
 from calib.core.resizespec import resize, spec_of
-from calib.stages.diagnose.onnxtrace import Mend, OnnxTrace, Runtime, run_step, step_model
+from calib.stages.diagnose.onnxtrace import OnnxTrace, Runtime
+from calib.stages.diagnose.steprun import Mend, run_step, step_model
 from calib.stages.diagnose.trace import Step
 from calib.types.diagnosis import Cause
 

@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from calib.stages.diagnose.pairedits import replaced_scale, without_pairs
+from calib.stages.diagnose.quantizer import Quantizer
 from calib.stages.diagnose.quantizers import LEVELS, Meter, Places
-from calib.stages.diagnose.twin import Quantizer, replaced_scale, without_pairs
 from calib.types.diagnosis import Cause
 
 SUSPICIOUS_DB = 8.0
@@ -194,7 +195,7 @@ def _fit(output: str, item: Quantizer, weights: Mapping[str, NDArray[Any]]) -> _
     excess = 10 * math.log10(own / least) if own > 0 and least > 0 else 0.0
     amax = np.abs(np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)).max(axis=1)
     live = amax[amax > 0]
-    ratio = float(live.max() / live.min()) if live.size else 1.0
+    ratio = float(np.float64(live.max()) / np.float64(live.min())) if live.size else 1.0
     single = item.scale.size == 1 and value.shape[axis] > 1
     fits = single and 0.5 < float(item.scale.flat[0]) * LEVELS / max(float(amax.max()), 1e-30) < 2.0
     kind = "weights-per-tensor" if fits else "weight-range"
@@ -274,9 +275,3 @@ def _places(model: onnx.ModelProto, meters: Mapping[str, Meter], places: Places)
                 "leave the last layer and the gates in float: eight bits cost classes there and save no time",
                 lambda output=output: without_pairs(model, {output: None}), 1.0, structural=True,  # type: ignore[misc]
             )  # fmt: skip
-
-
-def ordinary(meters: Mapping[str, Meter]) -> Sequence[tuple[str, float]]:
-    """Pairs by their own SQNR, worst first: where to look when none is at fault."""
-    live = [(meter.quantizer.tensor, meter.sqnr_db) for meter in meters.values() if meter.elements]
-    return sorted(live, key=lambda entry: entry[1])

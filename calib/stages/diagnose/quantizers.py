@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calib.core.expose import expose
 from calib.core.graph import Network, analyse
 from calib.stages.diagnose.onnxtrace import Runtime, pruned
-from calib.stages.diagnose.twin import Quantizer
+from calib.stages.diagnose.quantizer import Quantizer
 from calib.types.runner import Feeds, to_host
 
 LEVELS = 127.0
@@ -33,6 +33,8 @@ class Meter:
         low: smallest value.
         high: largest.
         non_finite: NaN or infinite elements, which enter nothing else.
+        axis: axis of the tensor's channels, None where it has none.
+        channels: largest magnitude of every channel, ``[C]``; None before the first tensor, or without an axis.
     """
 
     quantizer: Quantizer
@@ -43,6 +45,8 @@ class Meter:
     low: float = math.inf
     high: float = -math.inf
     non_finite: int = 0
+    axis: int | None = None
+    channels: NDArray[np.float64] | None = None
 
     def add(self, value: NDArray[Any]) -> None:
         """Add a tensor."""
@@ -59,6 +63,10 @@ class Meter:
         self.elements += whole.size
         self.low = min(self.low, float(whole.min(initial=math.inf)))
         self.high = max(self.high, float(whole.max(initial=-math.inf)))
+        if self.axis is not None and self.axis < whole.ndim and whole.size:
+            amax = np.abs(whole).max(axis=tuple(axis for axis in range(whole.ndim) if axis != self.axis))
+            same = self.channels is not None and self.channels.shape == amax.shape
+            self.channels = np.maximum(self.channels, amax) if same and self.channels is not None else amax
 
     @property
     def amax(self) -> float:
@@ -106,8 +114,9 @@ def measure(model: onnx.ModelProto, quantizers: Sequence[Quantizer], images: Ite
     Returns:
         a meter a pair, by the output of its DequantizeLinear.
     """
-    meters = {item.output: Meter(item) for item in quantizers}
     network = analyse(model)
+    axes = {item.name: item.channel_axis for item in network.activations}
+    meters = {item.output: Meter(item, axis=axes.get(item.tensor)) for item in quantizers}
     inputs = {item.name for item in network.inputs}
     active = [item for item in quantizers if item.constant is None]
     names = [name for name in dict.fromkeys(item.tensor for item in active) if name not in inputs]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from calib.stages.diagnose.onnxtrace import OnnxTrace
 from calib.stages.diagnose.parameters import slot_name
 from calib.stages.diagnose.prior import guess
+from calib.stages.diagnose.quantizer import Quantizer
 from calib.stages.diagnose.trace import Step, Trace
-from calib.stages.diagnose.twin import Quantizer
 
 AGREE = 0.998
 """Share of the integers that must be within one of the quantized reference's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,68 +12,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from calib.core.graph.stored import StoredValues
-
-QUANTIZE = frozenset({"QuantizeLinear", "TRT_INT8QuantizeLinear"})
-DEQUANTIZE = frozenset({"DequantizeLinear", "TRT_INT8DequantizeLinear"})
-
-
-@dataclass(frozen=True, eq=False)
-class Quantizer:
-    """A Q/DQ pair, or a DequantizeLinear of stored integers.
-
-    Attributes:
-        tensor: what it quantizes, as the float twin names it.
-        node: label of the QuantizeLinear, or of the DequantizeLinear where there is no other.
-        output: what its DequantizeLinear makes, in the Q/DQ network.
-        scale: float64, one element or one a channel.
-        zero: float64 zero points, broadcast like the scale.
-        low: smallest integer.
-        high: largest.
-        axis: of the channels, where there are several scales.
-        constant: the stored float weights or, behind integers, their dequantized values; None for an activation.
-        exact: whether ``constant`` holds the float weights themselves.
-        readers: labels of the nodes that read it.
-        reader_kinds: their operators.
-    """
-
-    tensor: str
-    node: str
-    output: str
-    scale: NDArray[np.float64]
-    zero: NDArray[np.float64]
-    low: int
-    high: int
-    axis: int
-    constant: NDArray[Any] | None = None
-    exact: bool = True
-    readers: tuple[str, ...] = ()
-    reader_kinds: tuple[str, ...] = ()
-
-    @property
-    def channel_axis(self) -> int:
-        """Axis of the output channels of weights, as the layers that read them have it."""
-        if self.scale.size > 1:
-            return self.axis
-        return {"ConvTranspose": 1, "MatMul": -1, "Gemm": -1}.get(next(iter(self.reader_kinds), ""), 0)
-
-    def shaped(self, values: NDArray[Any], rank: int) -> NDArray[Any]:
-        """Scales or zero points in the shape that broadcasts over a tensor of this rank."""
-        if values.size == 1:
-            return values.reshape(())
-        shape = [1] * rank
-        shape[self.axis % rank] = values.size
-        return values.reshape(shape)
-
-    def integers(self, value: NDArray[Any]) -> NDArray[np.float64]:
-        """What the integers would be without their limits: rounded half to even."""
-        scale, zero = (self.shaped(item, value.ndim) for item in (self.scale, self.zero))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(np.rint(np.asarray(value, np.float64) / scale) + zero)
-
-    def fake(self, value: NDArray[Any]) -> NDArray[np.float64]:
-        """Quantize and dequantize, float64."""
-        scale, zero = (self.shaped(item, value.ndim) for item in (self.scale, self.zero))
-        return np.asarray((np.clip(self.integers(value), self.low, self.high) - zero) * scale)
+from calib.stages.diagnose.quantizer import DEQUANTIZE, QUANTIZE, Quantizer
 
 
 @dataclass(frozen=True)
@@ -266,58 +205,3 @@ class _Stripper:
     @staticmethod
     def _default(node: onnx.NodeProto) -> np.dtype[Any]:
         return np.dtype(np.int8 if node.op_type.startswith("TRT_INT8") else np.uint8)
-
-
-def replaced_scale(model: onnx.ModelProto, output: str, scale: NDArray[np.float64], zero: int = 0) -> onnx.ModelProto:
-    """Copy a Q/DQ network with another scale and zero point at one pair.
-
-    Args:
-        model: the network.
-        output: what the pair's DequantizeLinear makes.
-        scale: the new scale or scales.
-        zero: the new zero point.
-    """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    makers = {name: node for node in copy.graph.node for name in node.output}
-    second = makers[output]
-    first = makers.get(second.input[0])
-    stored = StoredValues(model)
-    old = stored.value(second.input[1])
-    kind = np.float32 if old is None else old.dtype
-    old_zero = stored.value(second.input[2]) if len(second.input) > 2 and second.input[2] else None
-    names = [f"{output}/scale", f"{output}/zero"]
-    copy.graph.initializer.append(numpy_helper.from_array(scale.astype(kind), names[0]))
-    zeros = np.full(scale.shape, zero, np.uint8 if old_zero is None else old_zero.dtype)
-    copy.graph.initializer.append(numpy_helper.from_array(zeros, names[1]))
-    for node in (first, second):
-        if node is not None and node.op_type in QUANTIZE | DEQUANTIZE:
-            inputs = [node.input[0], names[0], names[1]]
-            del node.input[:]
-            node.input.extend(inputs)
-    return copy
-
-
-def without_pairs(model: onnx.ModelProto, instead: Mapping[str, NDArray[Any] | None]) -> onnx.ModelProto:
-    """Copy a Q/DQ network in which some pairs are passed by.
-
-    Args:
-        model: the network.
-        instead: output of the pair's DequantizeLinear to the constant that is read in its place; None to read what the
-            pair reads.
-    """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    makers = {name: node for node in copy.graph.node for name in node.output}
-    for output, constant in instead.items():
-        second = makers[output]
-        first = makers.get(second.input[0])
-        if constant is not None:
-            source = f"{output}/constant"
-            copy.graph.initializer.append(numpy_helper.from_array(constant.astype(np.float32), source))
-        elif first is not None and first.op_type in QUANTIZE:
-            source = first.input[0]
-        else:
-            continue
-        second.CopyFrom(helper.make_node("Identity", [source], [output], name=second.name))
-    return copy

@@ -217,3 +217,78 @@ def test_axis_clamps_and_survives_an_empty_domain() -> None:
 @given(st.text())
 def test_any_text_becomes_xml(text: str) -> None:
     ElementTree.fromstring(f'<a b="{text_of(text)}">{text_of(text)}</a>')
+
+
+ODD = {
+    "none": [],
+    "one": [3.0],
+    "two": [3.0, -2.0],
+    "sixty": [math.sin(index) for index in range(60)],
+    "zero": [0.0] * 4,
+    "negative": [-3.0, -5.0, -1.0],
+    "missing": [math.nan, math.inf, -math.inf],
+    "large": [12345678.9, -0.001],
+    "tiny": [-1e-9, 2e-7],
+}
+
+
+@pytest.mark.parametrize("values", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("name", ["x", "a/very/long/" * 12])
+def test_charts_of_any_count_and_value(values, name):
+    bars = [svg.IntervalBar(name, value, value - 1, value + 1) for value in values]
+    curve = svg.Line(name, values, 0)
+    drawn = [
+        svg.interval_bars(bars, about=ABOUT, width=width) for width in (360, 760)
+    ] + [
+        svg.stems(len(values), [curve], about=ABOUT),
+        svg.lines([float(place) for place in range(len(values))], [curve], about=ABOUT),
+        svg.scatter([svg.Point(value, value, name) for value in values if math.isfinite(value)], about=ABOUT),
+    ]  # fmt: skip
+    for chart in drawn:
+        root = ElementTree.fromstring(chart)
+        assert not re.search(r"nan|inf", " ".join(item for node in root.iter() for item in node.attrib.values()))
+        width = float(root.attrib["viewBox"].split()[2])
+        widest = re.fullmatch(r"max-width:([\d.]+)px", root.attrib["style"])
+        assert widest is not None
+        assert float(widest[1]) == pytest.approx(1.25 * width, abs=0.1)
+
+
+def test_a_bar_is_as_thick_among_sixty_as_alone():
+    for count in (1, 2, 60):
+        bars = [svg.IntervalBar("v", 1.0)] * count
+        root = ElementTree.fromstring(svg.interval_bars(bars, about=ABOUT))
+        assert {item.attrib["height"] for item in root.iter("{http://www.w3.org/2000/svg}rect")} == {"12"}
+
+
+def test_what_is_not_there_has_no_bar_and_is_no_zero():
+    bars = [
+        svg.IntervalBar("a", math.nan),
+        svg.IntervalBar("b", 1.0, None, math.nan),
+        svg.IntervalBar("c", 2, text="equal"),
+    ]
+    root = ElementTree.fromstring(svg.interval_bars(bars, about=ABOUT))
+    texts = [item.text for item in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "–" in texts
+    assert "equal" in texts
+    assert "+0.00" not in texts
+    assert len(root.findall("s:rect", NS)) == 2
+
+
+def test_a_tick_of_a_lone_place_is_no_beam_and_places_are_whole():
+    root = ElementTree.fromstring(svg.stems(2, [svg.Line("a", [1.0, -2.0], 0)], about=ABOUT))
+    ticks = next(item for item in root.findall("s:path", NS) if "tick" in item.attrib["class"])
+    assert max(float(item) for item in re.findall(r"h([\d.]+)", ticks.attrib["d"])) <= 18
+    labels = [item.text for item in root.findall("s:text", NS)]
+    assert "1.5" not in labels
+    assert len(root.findall("s:line[@class='zero']", NS)) == 1
+
+
+def test_wide_tick_labels_get_room():
+    root = ElementTree.fromstring(svg.lines([1, 2], [svg.Line("a", [-0.000123, 0.000456], 0)], about=ABOUT))
+    for item in root.findall("s:text", NS):
+        if (
+            item.attrib["text-anchor"] == "end"
+            and item.text is not None
+            and item.text.startswith(("0.", "−", "1", "2"))
+        ):
+            assert float(item.attrib["x"]) >= 6.0 * len(item.text)

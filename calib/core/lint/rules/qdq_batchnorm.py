@@ -12,7 +12,7 @@ from calib.core.lint.subject import Subject
 
 def check(subject: Subject) -> Iterator[Sighting]:
     """List BatchNormalization nodes behind layers whose weights are quantized."""
-    for node in subject.nodes("Conv", "ConvTranspose"):
+    for node in subject.nodes("Conv", "ConvTranspose", "Gemm"):
         weight = subject.weight_input(node)
         behind = folded_after(node, subject)
         if behind is not None and weight and subject.quantized_constant(weight) is not None:

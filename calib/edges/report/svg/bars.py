@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calib.edges.report.formatting import MISSING
 from calib.edges.report.svg.canvas import (
     About,
     Axis,
@@ -53,7 +54,7 @@ def paired_bars(
     """
     frame = Frame(width, left=42, height=252, bottom=36)
     x = Axis(edges[0], edges[-1], frame.x0, frame.x1, log)
-    top = max([*population, *selection, 1e-9]) * 1.08
+    top = (max([*population, *selection], default=0.0) or 1.0) * 1.08
     y = Axis(0.0, top, frame.y0, frame.y1)
     ticks = nice_ticks(0.0, top, 4)
     content = (
@@ -136,18 +137,40 @@ def _share_bounds(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class IntervalBar:
-    """A value with its interval; ``low`` and ``high`` may be None where none is known."""
+    """A value with its interval.
+
+    Attributes:
+        name: of the row.
+        value: not finite where there is none: the row has no bar then.
+        low: lower end of the interval, None where none is known.
+        high: upper end.
+        style: series style.
+        text: stands at the right instead of the value, where given.
+    """
 
     name: str
     value: float
     low: float | None = None
     high: float | None = None
     style: int = 0
+    text: str | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval, where both ends are known and finite."""
+        known = self.low is not None and self.high is not None
+        return (self.low, self.high) if known and all(map(math.isfinite, (self.low, self.high))) else None  # type: ignore[return-value,arg-type]
 
     @property
     def reach(self) -> tuple[float, ...]:
         """Every number that has to fit on the axis."""
-        return tuple(item for item in (self.value, self.low, self.high) if item is not None)
+        return tuple(item for item in (self.value, *(self.interval or ())) if math.isfinite(item))
+
+    def shown(self, digits: int) -> str:
+        """The text at the right."""
+        if self.text is not None:
+            return self.text
+        return f"{self.value:+.{digits}f}".replace("-", "−") if math.isfinite(self.value) else MISSING
 
 
 def interval_bars(
@@ -170,10 +193,11 @@ def interval_bars(
         room: pixels a row's name may take.
     """
     left = _name_room([bar.name for bar in bars], room)
-    frame = Frame(width, height=len(bars) * ROW + 44, top=6, left=left, right=56, bottom=34)
+    right = max([56.0, *(text_width(bar.shown(digits)) + 12 for bar in bars)])
+    frame = Frame(width, height=len(bars) * ROW + 44, top=6, left=left, right=min(right, width * 0.3), bottom=34)
     low, high = (pick([0.0, *(item for bar in bars for item in bar.reach)]) for pick in (min, max))
-    room = (high - low) * 0.04 or 0.5
-    x = Axis(low - room * (low < 0), high + room * (high > 0), frame.x0, frame.x1)
+    margin = (high - low) * 0.04
+    x = Axis(low - margin * (low < 0), high + margin * (high > 0) if high > low else 1.0, frame.x0, frame.x1)
     ticks = nice_ticks(x.low, x.high, 5)
     parts = [segment(x(tick), frame.y0, x(tick), frame.y1, "gr") for tick in ticks]
     for row, bar in enumerate(bars):
@@ -184,15 +208,17 @@ def interval_bars(
 
 
 def _interval_row(bar: IntervalBar, x: Axis, frame: Frame, y: float, digits: int) -> str:
-    left, right = sorted((x(0.0), x(bar.value)))
-    parts = [
-        label(frame.x0 - 8, y + 4, shorten(bar.name, frame.x0 - 14), "", "end"),
-        element("rect", x=left, y=y - 6, width=right - left, height=12.0, class_=f"bar {series(bar.style)}"),
-        label(frame.width - 2, y + 4, f"{bar.value:+.{digits}f}".replace("-", "−"), "tk", "end"),
-    ]
-    if bar.low is not None and bar.high is not None:
-        parts.append(segment(x(bar.low), y, x(bar.high), y, "whisker"))
-        parts.extend(segment(x(end), y - 3.5, x(end), y + 3.5, "whisker") for end in (bar.low, bar.high))
+    parts = [label(frame.x0 - 8, y + 4, shorten(bar.name, frame.x0 - 14), "", "end")]
+    if math.isfinite(bar.value):
+        left, right = sorted((x(0.0), x(bar.value)))
+        parts.append(
+            element("rect", x=left, y=y - 6, width=right - left, height=12.0, class_=f"bar {series(bar.style)}")
+        )
+    parts.append(label(frame.width - 2, y + 4, shorten(bar.shown(digits), frame.right), "tk", "end"))
+    if bar.interval is not None:
+        low, high = bar.interval
+        parts.append(segment(x(low), y, x(high), y, "whisker"))
+        parts.extend(segment(x(end), y - 3.5, x(end), y + 3.5, "whisker") for end in (low, high))
     return "".join(parts)
 
 

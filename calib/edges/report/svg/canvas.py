@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 from calib.edges.report.formatting import visible
@@ -14,7 +14,8 @@ SERIES_STYLES = 8
 """How many series styles the style sheet has; more series start over with the first."""
 CHARACTER = 6.8
 """Mean advance of a character at 11.5 px in a wide face, for laying labels out without a font engine."""
-
+GROWTH = 1.25
+"""How far beyond its natural size a chart fills its place: text and bars keep about their size, however wide it is."""
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -163,7 +164,8 @@ def chart(about: About, frame: Frame, content: str, style: str = "") -> str:
     key = about.key
     head = element("title", text_of(about.title), id=f"{key}-t")
     head += element("desc", text_of(about.description), id=f"{key}-d")
-    return _svg(frame, head + content, style, role="img", aria_labelledby=f"{key}-t {key}-d")
+    widest = f"max-width:{coordinate(frame.width * GROWTH)}px"
+    return _svg(frame, head + content, style, role="img", aria_labelledby=f"{key}-t {key}-d", style=widest)
 
 
 def decoration(frame: Frame, content: str, style: str) -> str:
@@ -171,13 +173,13 @@ def decoration(frame: Frame, content: str, style: str) -> str:
     return _svg(frame, content, style, aria_hidden="true")
 
 
-def _svg(frame: Frame, content: str, style: str, **attributes: str) -> str:
+def _svg(frame: Frame, content: str, kind: str, **attributes: str) -> str:
     return element(
         "svg",
         content,
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {coordinate(frame.width)} {coordinate(frame.height)}",
-        class_=f"chart {style}".strip(),
+        class_=f"chart {kind}".strip(),
         **attributes,
     )
 
@@ -243,6 +245,12 @@ def _tick_anchor(frame: Frame, x: float) -> str:
     if x - frame.x0 < 1 and frame.left < 12:
         return "start"
     return "end" if frame.x1 - x < 1 and frame.right < 14 else "middle"
+
+
+def with_room(frame: Frame, texts: Sequence[str]) -> Frame:
+    """Widen the room left of the plot until tick labels fit."""
+    needed = max(map(text_width, texts), default=0.0) + 10
+    return frame if needed <= frame.left else replace(frame, left=needed)
 
 
 def y_name(frame: Frame, text: str) -> str:

@@ -19,6 +19,8 @@ from calib.edges.report.svg.canvas import (
     segment,
     series,
     shorten,
+    tick_text,
+    with_room,
     x_axis,
     y_axis,
     y_name,
@@ -66,10 +68,11 @@ def lines(
         dots: whether points are drawn on the curves.
     """
     frame = frame or Frame(height=220, top=22, bottom=36, left=44)
-    x = Axis(*_bounds(x_values), frame.x0, frame.x1)
     shown = [value for curve in curves for value in curve.values if _drawable(value, log)]
     y = _vertical([*shown, *([level] if level is not None and _drawable(level, log) else [])], frame, log)
     ticks = log_ticks(y.low, y.high, 4) if log else nice_ticks(y.low, y.high, 4)
+    frame = with_room(frame, [tick_text(tick) for tick in ticks])
+    x = Axis(*_bounds(x_values), frame.x0, frame.x1)
     content = [y_axis(frame, y, ticks), y_name(frame, y_caption)]
     if level is not None and _drawable(level, log):
         content.append(segment(frame.x0, y(level), frame.x1, y(level), "level"))
@@ -79,7 +82,9 @@ def lines(
     if mark is not None:
         content.append(segment(x(mark), frame.y0, x(mark), frame.y1, "mark"))
         anchor, shift = ("end", -5) if x(mark) > (frame.x0 + frame.x1) / 2 else ("start", 5)
-        content.append(label(x(mark) + shift, frame.y1 + 8, shorten(mark_name, frame.width / 2 - 16), "halo", anchor))
+        crowded = level is not None and _drawable(level, log) and y(level) < frame.y1 + 26
+        height = frame.y0 - 8 if crowded else frame.y1 + 8
+        content.append(label(x(mark) + shift, height, shorten(mark_name, frame.width / 2 - 16), "halo", anchor))
     return chart(about, frame, "".join(content), "lines")
 
 
@@ -108,7 +113,7 @@ def _vertical(values: Sequence[float], frame: Frame, log: bool) -> Axis:
         bottom = 10.0 ** math.floor(math.log10(low))
         return Axis(bottom, max(10.0 ** math.ceil(math.log10(high)), bottom * 10), frame.y0, frame.y1, log=True)
     low, high = _bounds([0.0, *values])
-    return Axis(low, high + (high - low or 1.0) * 0.06, frame.y0, frame.y1)
+    return Axis(low, high + (high - low) * 0.06 if high > low else low + 1.0, frame.y0, frame.y1)
 
 
 def _curve(x_values: Sequence[float], curve: Line, axes: tuple[Axis, Axis], dots: bool) -> str:

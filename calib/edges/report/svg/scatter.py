@@ -16,6 +16,8 @@ from calib.edges.report.svg.canvas import (
     segment,
     series,
     text_of,
+    tick_text,
+    with_room,
     x_axis,
     y_axis,
     y_name,
@@ -65,8 +67,10 @@ def scatter(
     horizontal, vertical = _bounds([point.x for point in points]), _bounds([point.y for point in points])
     if diagonal:
         horizontal = vertical = (min(horizontal[0], vertical[0]), max(horizontal[1], vertical[1]))
+    ticks = nice_ticks(*vertical, 5)
+    frame = with_room(frame, [tick_text(tick) for tick in ticks])
     x, y = Axis(*horizontal, frame.x0, frame.x1), Axis(*vertical, frame.y0, frame.y1)
-    content = [y_axis(frame, y, nice_ticks(*vertical, 5)), y_name(frame, y_caption)]
+    content = [y_axis(frame, y, ticks), y_name(frame, y_caption)]
     if diagonal:
         content.append(segment(frame.x0, frame.y0, frame.x1, frame.y1, "level"))
     content.extend(_mark(point, x, y) for point in points)

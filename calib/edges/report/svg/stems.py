@@ -13,12 +13,18 @@ from calib.edges.report.svg.canvas import (
     coordinate,
     element,
     nice_ticks,
+    segment,
     series,
+    tick_text,
+    with_room,
     x_axis,
     y_axis,
     y_name,
 )
 from calib.edges.report.svg.lines import Line
+
+WIDEST = 18.0
+"""Pixels a tick is wide at most, where places are few."""
 
 
 def stems(
@@ -42,19 +48,21 @@ def stems(
         y_caption: what the vertical axis measures.
         frame: size; the default suits a column.
     """
-    frame = frame or Frame(height=220, top=22, bottom=36, left=44)
-    x = Axis(0.5, max(count, 1) + 0.5, frame.x0, frame.x1)
     values = [value for curve in curves for value in curve.values if math.isfinite(value)]
-    high = max([0.0, *values]) or 1.0
-    y = Axis(min([0.0, *values]) * 1.06, high * 1.06, frame.y0, frame.y1)
-    half = max((frame.x1 - frame.x0) / max(count, 1) * 0.5, 0.8)
-    content = [
-        y_axis(frame, y, nice_ticks(y.low, y.high, 4)),
-        y_name(frame, y_caption),
-    ]
+    low, high = min([0.0, *values]) * 1.06, max([0.0, *values]) * 1.06
+    high = high if high > low else 1.0
+    ticks = nice_ticks(low, high, 4)
+    frame = with_room(frame or Frame(height=220, top=22, bottom=36, left=44), [tick_text(tick) for tick in ticks])
+    x = Axis(0.5, max(count, 1) + 0.5, frame.x0, frame.x1)
+    y = Axis(low, high, frame.y0, frame.y1)
+    half = min(max((frame.x1 - frame.x0) / max(count, 1) * 0.5, 0.8), WIDEST / 2)
+    content = [y_axis(frame, y, ticks), y_name(frame, y_caption)]
+    if low < 0:
+        content.append(segment(frame.x0, y(0.0), frame.x1, y(0.0), "zero"))
     content.append(_stems(count, curves, x, y))
     content.extend(_ticks(curve, x, y, half) for curve in curves)
-    content.append(x_axis(frame, x, [tick for tick in nice_ticks(1, max(count, 1), 8) if tick >= 1], x_caption))
+    places = [tick for tick in nice_ticks(1.0, float(max(count, 1)), 8) if tick >= 1 and tick.is_integer()]
+    content.append(x_axis(frame, x, places, x_caption))
     return chart(about, frame, "".join(content), "stems")
 
 

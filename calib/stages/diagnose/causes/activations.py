@@ -15,7 +15,7 @@ from calib.stages.diagnose.causes.common import (
     restored,
     show,
 )
-from calib.stages.diagnose.onnxtrace import Mend
+from calib.stages.diagnose.steprun import Mend
 from calib.types.diagnosis import Cause
 
 ACTIVATIONS = frozenset(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from calib.stages.diagnose.case import Case, Change
 from calib.stages.diagnose.causes.common import CONFIRMED, LIKELY, make_cause, parameter_changes, restored, show
-from calib.stages.diagnose.onnxtrace import Mend
+from calib.stages.diagnose.steprun import Mend
 from calib.types.diagnosis import Cause
 
 KINDS = {

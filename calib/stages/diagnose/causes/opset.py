@@ -8,7 +8,8 @@ import onnx
 
 from calib.stages.diagnose.case import Case
 from calib.stages.diagnose.causes.common import make_cause
-from calib.stages.diagnose.onnxtrace import OnnxTrace, step_model
+from calib.stages.diagnose.onnxtrace import OnnxTrace
+from calib.stages.diagnose.steprun import step_model
 from calib.stages.diagnose.trace import Step
 from calib.types.diagnosis import Cause
 from calib.types.runner import to_host

@@ -17,7 +17,7 @@ from calib.stages.diagnose.causes.common import (
     restored,
     show,
 )
-from calib.stages.diagnose.onnxtrace import Mend
+from calib.stages.diagnose.steprun import Mend
 from calib.stages.diagnose.trace import Step
 from calib.types.diagnosis import Cause
 

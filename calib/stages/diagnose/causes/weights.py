@@ -8,7 +8,7 @@ from calib.core.weightdiff import WeightChange
 from calib.stages.diagnose.case import Case, Change
 from calib.stages.diagnose.causes.common import CONFIRMED, GUESSED, LIKELY, make_cause, restored
 from calib.stages.diagnose.causes.normalization import NORMS
-from calib.stages.diagnose.onnxtrace import Mend
+from calib.stages.diagnose.steprun import Mend
 from calib.types.diagnosis import Cause
 
 KINDS = {
