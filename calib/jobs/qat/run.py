@@ -128,7 +128,8 @@ class _Job:
             if folder.begin(key, names):
                 self.progress.note(f"going on with the training that was interrupted in {folder.path}")
         self.world.wait()
-        self.progress.note(self.splits.words)
+        for note in (*self.origin.notes, self.splits.words):
+            self.progress.note(note)
         ground = prepare_ground(self.request, self.origin, self.splits, folder, self.world, self.progress)
         coach = Coach(self.request, ground, self.origin, self.splits, self.world, folder.partial, self.progress)
         trained = coach.train("qat", make_settings(self.request, self.splits, self.world.size))
