@@ -39,7 +39,7 @@ def trainable_constants(network: Network, stored: StoredValues) -> tuple[str, ..
 
 
 def _statistics(network: Network, stored: StoredValues) -> Iterator[str]:
-    """Name what batch normalisations hold. Exporters store equal tensors once: a bias of zeros may be a mean as well."""
+    """Name what batch normalisations hold. Exporters store equal tensors once: zeros may be both a bias and a mean."""
     for node in network.nodes:
         if is_standard(node, "BatchNormalization"):
             yield from (stored.root(name) for name in node.inputs[1:] if name)

@@ -110,7 +110,7 @@ def read_states(path: Path) -> dict[str, Mapping[str, Any]]:
         raise _unreadable(path, "an empty file")
     try:
         if _is_safetensors(data):
-            found = {"": read_safetensors(data, str(path), lambda name: True)}
+            found: dict[str, Mapping[str, Any]] = {"": read_safetensors(data, str(path), lambda name: True)}
         else:
             found = dict(list_states(read_checkpoint(data, str(path))))
     except FormatError as error:

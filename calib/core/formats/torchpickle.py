@@ -161,7 +161,7 @@ class Reader(pickle.Unpickler):
         return known if known is not None else type("Inert", (Inert,), {"kind": f"{module_name}.{global_name}"})
 
     def persistent_load(self, pid: Any) -> Any:
-        """Answer the storage that a tensor refers to; or the class of a module, which older files tell with its text."""
+        """Answer the storage that a tensor refers to, or a module's class, which older files tell with its text."""
         if isinstance(pid, tuple) and len(pid) > 1 and pid[0] == "module":
             return pid[1]
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":

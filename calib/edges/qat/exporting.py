@@ -8,7 +8,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import nn
 
 from calib.edges.models import load_model
 from calib.errors import MissingLibraryError, ModelError
+from calib.stages.foldnorm import fold_norms
 
 Tensor = Any
 DEFAULT_OPSETS = {"torchscript": 17, "dynamo": 18}
@@ -35,7 +36,7 @@ class ExportOptions:
         dynamic_batch: whether the number of images stays open.
         dynamic_size: whether height and width stay open.
         inputs: names of the inputs; empty for ``input``, ``input1``, …
-        outputs: names of the outputs; empty for ``output``, ``output1``, …
+        outputs: names of the outputs; empty for ``output``, ``output1``, … Several in a dictionary go by its keys.
     """
 
     exporter: str = "torchscript"
@@ -79,7 +80,7 @@ def tensors_of(answer: Any) -> list[Tensor]:
 
 
 def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportOptions, place: str) -> onnx.ModelProto:
-    """Export a module in evaluation mode, so that batch normalisation folds into the convolutions.
+    """Export a module in evaluation mode, batch normalisation folded into the convolutions, transposed ones included.
 
     Args:
         module: on the CPU.
@@ -100,16 +101,37 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
         try:
             answer = module.eval()(*example)
             flat = module if _is_flat(module, example, answer) else _Flat(module).eval()
-            count = len(tensors_of(answer))
-            first = options.outputs[0] if options.outputs else "output"
-            outputs = [*options.outputs, *(f"{first}{n}" for n in range(max(1, len(options.outputs)), count))][:count]
-            outputs = outputs if options.outputs else [first, *outputs][:count]
+            outputs = _output_names(answer, options, inputs)
             write = _by_dynamo if options.exporter == "dynamo" else _by_torchscript
             model = write(flat, tuple(example), inputs, outputs, options)
         except Exception as error:
             raise _failed(place, options, error) from error
+    fold_norms(model)
+    _settle_shapes(model, tensors_of(answer))
     _check(model, place, options)
     return model
+
+
+def _output_names(answer: Any, options: ExportOptions, taken: Sequence[str]) -> list[str]:
+    """Name the outputs: as asked for; of several in a dictionary, by its keys; else the first name with a number."""
+    count = len(tensors_of(answer))
+    if count > 1 and isinstance(answer, Mapping) and len(answer) == count:
+        keys = [key for key in answer if isinstance(key, str) and key.isidentifier() and key not in taken]
+        if len(keys) == count:
+            return keys
+    given = list(options.outputs) or ["output"]
+    return [*given, *(f"{given[0]}{n}" for n in range(len(given), count))][:count]
+
+
+def _settle_shapes(model: onnx.ModelProto, answers: Sequence[Tensor]) -> None:
+    """State lengths of the outputs that follow from the network: behind some resizes exporters lose them."""
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+    for output, found, answer in zip(model.graph.output, inferred, answers, strict=True):
+        held, known = output.type.tensor_type.shape.dim, found.type.tensor_type.shape.dim
+        if len(held) == len(known) == answer.ndim:
+            for mine, theirs, length in zip(held, known, answer.shape, strict=True):
+                if not mine.HasField("dim_value") and theirs.HasField("dim_value") and theirs.dim_value == length:
+                    mine.dim_value = length
 
 
 def _by_torchscript(

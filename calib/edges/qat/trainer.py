@@ -23,7 +23,7 @@ from calib.edges.qat.checkpoint import (
 from calib.edges.qat.data import Order, prefetch
 from calib.edges.qat.interrupts import stop_requests
 from calib.edges.qat.module import OnnxModule
-from calib.edges.qat.parameters import blend, copy_of, load, make_optimizer
+from calib.edges.qat.parameters import blend, copy_of, load, make_optimizer, refuse_broken
 from calib.edges.qat.settings import TrainSettings, average_decay, schedule
 from calib.edges.qat.state import Material, Point, State
 from calib.edges.qat.task import Batch
@@ -116,6 +116,7 @@ class Trainer:
             with stop_requests() as asked, progress.task(self._label, PARTS) as shown:
                 self._loop(shown, workers, asked)
             self._tell_foreign(progress)
+        refuse_broken(self._kept, self._label)
         load(self._parameters, self._kept)
         return self.state
 

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from calib.core.plan import PlacementOptions, QuantizationPlan, Target
 from calib.core.quantization import SCALE_BITS
 from calib.edges.qat.module import OnnxModule
+from calib.edges.qat.parameters import refuse_broken
 from calib.errors import ModelError, UsageError
 
 Tensor = Any
@@ -80,6 +81,17 @@ class QatModule(OnnxModule):
         if self._structure is None:
             return found[0] if len(found) == 1 else tuple(found)
         return self._structure.fill(found)
+
+    def refuse_broken(self) -> None:
+        """Refuse weights and scales that training made infinite or NaN, which no export could hold.
+
+        Raises:
+            StatisticsError: naming them.
+        """
+        tensors = {name: self.weights[name] for name in self.weights.names()}
+        refuse_broken(
+            {**tensors, **{f"scale of {name}": self.quantizers[name].scale for name in self.quantizers.names()}}
+        )
 
     def _in_order(self, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> list[Tensor]:
         """Bring arguments by name into their places; those that are no tensors were fixed when it was made."""

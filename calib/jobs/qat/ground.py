@@ -19,6 +19,7 @@ from calib.jobs.qat.backends import Placement, choose_placement
 from calib.jobs.qat.network import FloatNetwork, Origin, load_float
 from calib.jobs.qat.preparing import missing_ranges, plan_model
 from calib.jobs.qat.request import QatRequest
+from calib.jobs.qat.scoring import refuse_untrainable
 from calib.jobs.qat.splits import Splits
 from calib.jobs.qat.start import StartRanges, read_start
 from calib.types.gate import few
@@ -59,6 +60,8 @@ def prepare_ground(
         network = load_float(origin, request, splits.train, folder.partial / FLOAT)
         kept = folder.partial / START
         if not kept.exists():
+            refuse_untrainable(request, network, splits)
+            choose_placement(request, origin, network)
             write_atomic(kept, _as_json(_find_start(request, network, splits, folder, progress)))
     world.wait()
     network = load_float(origin, request, splits.train, folder.partial / FLOAT)

@@ -158,7 +158,7 @@ def _check_numbers(request: QatRequest) -> None:
         "--weight-decay": (request.weight_decay, 0, 10),
         "--clip": (request.clip, 0, 1e9),
         "--ema": (request.ema, 0, 0.999999),
-        "--distill": (request.distill, 0, 1),
+        "--distill-weight": (request.distill, 0, 1),
         "--temperature": (request.temperature, 0.01, 100),
         "--scale-bits": (request.scale_bits, 2, 24),
         "--opset": (request.opset, 13, 20),
