@@ -27,7 +27,7 @@ def freeze_weights(network: OnnxModule, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         named = [name for name, labels in readers.items() if any(fnmatchcase(label, pattern) for label in labels)]
         if not named:
-            shown = sorted(label for labels in readers.values() for label in labels)
+            shown = sorted({label for labels in readers.values() for label in labels})
             raise UsageError(
                 f"--freeze {pattern}",
                 expected="a pattern of weights or nodes",

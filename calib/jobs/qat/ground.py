@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def prepare_ground(
         network = load_float(origin, request, splits.train, folder.partial / FLOAT)
         kept = folder.partial / START
         if not kept.exists():
-            refuse_untrainable(request, network, splits)
+            refuse_untrainable(request, network, splits, progress)
             choose_placement(request, origin, network)
             write_atomic(kept, _as_json(_find_start(request, network, splits, folder, progress)))
     world.wait()
@@ -80,6 +80,12 @@ def _find_start(
         return _calibrate(request, network, splits, folder, progress)
     start = read_start(request.init, request.calibrator, network)
     lacking = missing_ranges(network.model, start.amax, request.target)
+    _refuse_foreign(start, lacking, network, request)
+    if start.moved:
+        progress.warn(
+            f"{start.source} was calibrated with other weights: {len(start.moved)} differ ({few(start.moved)}). Its "
+            "ranges may not fit; calibrate this network, or leave --init out"
+        )
     if start.unmatched:
         progress.warn(f"{start.source}: {len(start.unmatched)} tensors are not in the network: {few(start.unmatched)}")
     if not lacking:
@@ -87,6 +93,22 @@ def _find_start(
     progress.warn(f"{start.source} has no range for {len(lacking)} tensors, calibrated now: {few(lacking)}")
     own = _calibrate(replace(request, calibrator=start.calibrator or None), network, splits, folder, progress)
     return replace(start, amax={**own.amax, **start.amax}, calibrated=lacking)
+
+
+def _refuse_foreign(start: StartRanges, lacking: Collection[str], network: FloatNetwork, request: QatRequest) -> None:
+    """Refuse a build of another network: it has ranges of every tensor, so most would be of this one's, too."""
+    if start.folder is None:
+        return
+    wanted = len(missing_ranges(network.model, {}, request.target))
+    held = len(start.amax) + len(start.unmatched)
+    if len(lacking) * 2 > wanted or len(start.unmatched) * 3 > held * 2:
+        raise UsageError(
+            f"--init {request.init}",
+            expected=f"a build of {network.place}",
+            got=f"one of another network: {len(start.unmatched)} of its {held} tensors are unknown, and "
+            f"{len(lacking)} of the {wanted} to quantize have no range",
+            remedy="make one of this network with `calib build`, or leave --init out to calibrate first",
+        )
 
 
 def _calibrate(
@@ -136,5 +158,5 @@ def _of_json(data: bytes) -> StartRanges:
     folder = None if found["folder"] is None else Path(found["folder"])
     return StartRanges(
         found["amax"], found["source"], found["calibrator"], tuple(found["unmatched"]), folder,
-        tuple(found["calibrated"]),
+        tuple(found["calibrated"]), tuple(found["moved"]),
     )  # fmt: skip

@@ -17,6 +17,8 @@ from calib.jobs.qat.request import QatRequest
 from calib.jobs.qat.training import UNLIMITED
 
 Json = Mapping[str, Any]
+COLLAPSE = 0.05
+"""Loss of mIoU on held-out training images that no chance explains."""
 
 
 def render_training_report(
@@ -39,8 +41,8 @@ def render_training_report(
 
 def notices(training: Json, product: Product) -> Iterator[Notice]:
     """What the reader must know before relying on the result."""
-    start, curve = training["start"], training["qat"]["curve"]
-    if curve[-1]["miou"] < curve[0]["miou"] and not training["data"]["validation"]["held_out"]:
+    start = training["start"]
+    if fell(training):
         yield Notice(
             "warning",
             "the network ended below its start on the validation images",
@@ -60,6 +62,13 @@ def notices(training: Json, product: Product) -> Iterator[Notice]:
     for finding in product.quantized.notes:
         if finding.code in {"per_tensor_fallback", "hidden_layers"}:
             yield Notice("warning", finding.text, section="placement")
+
+
+def fell(training: Json) -> bool:
+    """Whether the network ended below its start: at all, or, on images that choose nothing, by more than noise."""
+    curve = training["qat"]["curve"]
+    noise = COLLAPSE if training["data"]["validation"]["held_out"] else 0.0
+    return bool(curve[-1]["miou"] < curve[0]["miou"] - noise)
 
 
 def _commands(request: QatRequest, training: Json) -> Iterator[Command]:

@@ -31,7 +31,7 @@ from calib.jobs.qat.backends import backend_versions, require_backend, settle_ba
 from calib.jobs.qat.ground import FLOAT, Ground, prepare_ground
 from calib.jobs.qat.network import Origin, find_origin
 from calib.jobs.qat.records import cost_words, hash_images, provenance, training_document
-from calib.jobs.qat.reporting import render_training_report
+from calib.jobs.qat.reporting import fell, render_training_report
 from calib.jobs.qat.request import QatRequest, check_request, fingerprint
 from calib.jobs.qat.splits import Splits, choose_splits
 from calib.jobs.qat.start import RANGES
@@ -176,6 +176,10 @@ class _Job:
         recorded = {**key, "origin": dict(self.origin.digest), "model": dict(ground.network.digests)}
         document = provenance(recorded, ground, trained, images, control)
         self._report(folder, document, training, product, written)
+        if fell(training):
+            self.progress.warn(
+                "the network ended below its start on the validation images: lower --lr, or train longer"
+            )
         document["outputs"] = {item.name: item.sha256 for item in written}
         document["times"] = {"started": self.started, "finished": now()}
         data = json_bytes(document)

@@ -11,6 +11,7 @@ from calib.jobs.qat.network import FloatNetwork
 from calib.jobs.qat.request import QatRequest
 from calib.jobs.qat.splits import Splits
 from calib.types.gate import few
+from calib.types.progress import Progress
 
 
 def source_of(request: QatRequest, network: FloatNetwork, splits: Splits) -> ScoreSource:
@@ -39,8 +40,14 @@ def class_count(splits: Splits) -> int:
     return len(classes.names)
 
 
-def refuse_untrainable(request: QatRequest, network: FloatNetwork, splits: Splits) -> None:
+def refuse_untrainable(request: QatRequest, network: FloatNetwork, splits: Splits, progress: Progress) -> None:
     """Refuse before calibration what would only be found after it.
+
+    Args:
+        request: what was asked for.
+        network: the float network.
+        splits: images.
+        progress: is told of channels that no class of the manifest goes with.
 
     Raises:
         ModelError: no scores of these classes, an operator that cannot be trained through, a weight that is not finite.
@@ -50,6 +57,7 @@ def refuse_untrainable(request: QatRequest, network: FloatNetwork, splits: Split
     from calib.edges.qat.module import OnnxModule
 
     source = source_of(request, network, splits)
+    _tell_channels(source, network, class_count(splits), progress)
     bind_dataset(network.network, splits.train, network.place)
     module = OnnxModule(network.model, network=network.network, outputs=(source.tensor,))
     if request.backend != MODELOPT:
@@ -57,6 +65,16 @@ def refuse_untrainable(request: QatRequest, network: FloatNetwork, splits: Split
     _refuse_broken(module, network.place)
     if not any(item.requires_grad for item in module.parameters()):
         _refuse_idle(request, network.place)
+
+
+def _tell_channels(source: ScoreSource, network: FloatNetwork, classes: int, progress: Progress) -> None:
+    shape = network.network.shapes.get(source.tensor)
+    channels = None if shape is None or len(shape) <= source.class_axis else shape[source.class_axis]
+    if channels is not None and channels > classes and not source.meaning.startswith("binary"):
+        progress.warn(
+            f"{source.tensor} of {network.place} has {channels} channels and the manifest {classes} classes: "
+            f"training looks at the first {classes} alone. Was the network trained on these classes?"
+        )
 
 
 def _refuse_broken(module: object, place: str) -> None:
