@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import onnx
 import pytest
@@ -206,3 +208,22 @@ def test_several_outputs_go_by_the_keys_of_their_dictionary() -> None:
     assert [item.name for item in model.graph.output] == ["out", "aux"]
     lengths = [[dim.dim_value for dim in item.type.tensor_type.shape.dim][1:] for item in model.graph.output]
     assert lengths == [[5, 32, 48]] * 2
+
+
+def test_what_the_preprocessing_gives_must_fit_the_network() -> None:
+    with pytest.raises(ModelError, match="a network that runs on inputs of shape 2x1x32x48, got RuntimeError"):
+        export_module(Plain().eval(), [torch.randn(2, 1, 32, 48)], ExportOptions(), "net")
+
+
+def test_labels_without_a_single_pixel_are_told(data: Evalset, exported: Path, build: Path, tmp_path: Path) -> None:
+    text = data.manifest.read_text(encoding="utf-8")
+    assert "ignore_index: 255" in text
+    folder = tmp_path / "set"
+    shutil.copytree(data.manifest.parent, folder)
+    for path in sorted((folder / "labels" / "train").glob("*.png")):
+        cv2.imwrite(str(path), np.full_like(cv2.imread(str(path), cv2.IMREAD_UNCHANGED), 255))
+    asked = request(data, tmp_path / "out", str(exported), init=str(build))
+    heard = Heard()
+    run_qat(replace(asked, data=str(folder / data.manifest.name)), heard)
+    assert [text for text in heard.warnings if "no labelled pixel to learn from" in text]
+    assert not [text for text in heard.warnings if "measure mIoU on" in text]

@@ -90,7 +90,7 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
 
     Raises:
         MissingLibraryError: the dynamo exporter without onnxscript.
-        ModelError: the exporter cannot export it.
+        ModelError: it does not run on the example, or the exporter cannot export it.
     """
     if options.exporter == "dynamo":
         _require_onnxscript()
@@ -98,8 +98,8 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
         example = [torch.cat([item, item]) for item in example]
     inputs = list(options.inputs) or ["input", *(f"input{n}" for n in range(1, len(example)))][: len(example)]
     with _quiet(), torch.no_grad():
+        answer = _run(module.eval(), example, place)
         try:
-            answer = module.eval()(*example)
             flat = module if _is_flat(module, example, answer) else _Flat(module).eval()
             outputs = _output_names(answer, options, inputs)
             write = _by_dynamo if options.exporter == "dynamo" else _by_torchscript
@@ -110,6 +110,20 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
     _settle_shapes(model, tensors_of(answer))
     _check(model, place, options)
     return model
+
+
+def _run(module: nn.Module, example: Sequence[Tensor], place: str) -> Any:
+    """Call a module on its example: what fails here is no exporter's fault."""
+    try:
+        return module(*example)
+    except Exception as error:
+        shapes = ", ".join("x".join(map(str, item.shape)) for item in example)
+        raise ModelError(
+            place,
+            expected=f"a network that runs on inputs of shape {shapes}",
+            got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            remedy="compare size, colour and layout of preprocessing or example with what the network takes",
+        ) from error
 
 
 def _output_names(answer: Any, options: ExportOptions, taken: Sequence[str]) -> list[str]:
