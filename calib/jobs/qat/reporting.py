@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from calib import __version__
@@ -73,10 +75,11 @@ def fell(training: Json) -> bool:
 
 def _commands(request: QatRequest, training: Json) -> Iterator[Command]:
     networks = [QDQ_NAME] + ([CONTROL_NAME] if training["control"] else [])
-    ptq = f"{PTQ}/" if request.init is None else request.init
+    ptq = f"{PTQ}/" if request.init is None else _from_folder(request.init, request.output)
+    data = _from_folder(request.data, request.output)
     yield Command(
         "Accuracy, with intervals, beside the float network and PTQ",
-        f"calib evaluate {FLOAT_NAME} {ptq} . --data {request.data} --split SPLIT -o evaluation",
+        f"calib evaluate {FLOAT_NAME} {ptq} . --data {data} --split SPLIT -o evaluation",
         f"The folder stands for {', '.join(networks)}; take a split that was neither trained nor validated on.",
     )
     yield Command(
@@ -89,6 +92,12 @@ def _commands(request: QatRequest, training: Json) -> Iterator[Command]:
         f"trtexec --onnx={TWIN_NAME} --int8 --fp16 --calib=calibration.cache --saveEngine=model.engine",
         f"The cache belongs to {TWIN_NAME}, whose weights are the trained ones.",
     )
+
+
+def _from_folder(given: str, folder: Path) -> str:
+    """A path as it is called from inside the folder, where the commands are run; a shipped manifest's name stays."""
+    path = Path(given)
+    return os.path.relpath(path, folder) if path.exists() and not path.is_absolute() else given
 
 
 def _groups(request: QatRequest, provenance: Json) -> dict[str, dict[str, str]]:
