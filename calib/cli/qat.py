@@ -166,6 +166,14 @@ def command(
     trt_version: Annotated[
         str, typer.Option("--trt-version", help="TensorRT version the cache is headed for.", rich_help_panel=EXPORT)
     ] = "10.14.1",
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep-float",
+            help="Layers that stay in float: PATTERN with * and ?, or @FILE of them; the build's of --init do anyway.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     target: Annotated[
         str, typer.Option("--target", help="Q/DQ placement rules: trt10, trt11 or ort.", rich_help_panel=EXPORT)
     ] = "trt10",
@@ -227,6 +235,7 @@ def command(
         workers=workers,
         device=device,
         trt_version=trt_version,
+        keep_float=tuple(keep_float or ()),
         target=target,  # type: ignore[arg-type]  # the job checks it
     )
     result = run_qat(request, choose_progress(quiet=quiet))

@@ -66,6 +66,19 @@ DECIMAL_END = re.compile(rb".*[: ][-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?\s*\Z")
 HEADER_LINE = re.compile(rb"(?:TRT-.*|1|0 [0-9a-fA-F]+ [0-9a-fA-F]+)\s*\Z")
 ONNX_FIELDS = frozenset(bytes([tag]) for tag in b"\x12\x1a\x22\x28\x32\x3a\x42\x72")
 """Tags that may follow the IR version at the start of an ONNX file."""
+JSON_KEYS: tuple[tuple[tuple[bytes, ...], ForeignFormat], ...] = (
+    ((b'"tensor_scales"',), ForeignFormat("dynamic-range JSON (TAO, key tensor_scales)", CONVERT, "tao-json")),
+    ((b'"act_quant_info"',), ForeignFormat("dynamic-range JSON (PPQ, key act_quant_info)", CONVERT, "ppq-json")),
+    (
+        (b'"schema"', b'"calibrators"'),
+        ForeignFormat(
+            "the ranges.json of a build, which holds the ranges of every calibrator",
+            "pass the build folder, or one of the .cache files beside it",
+        ),
+    ),
+)
+"""What a JSON text is, by keys that occur in it."""
+ANY_JSON = ForeignFormat("a JSON text (a calibration.json of ONNX Runtime?)", CONVERT, "ort-json")
 MOST_LINES = 1000
 """Lines of a text that are looked at."""
 
@@ -101,11 +114,7 @@ def _by_markup(head: bytes) -> ForeignFormat | None:
         return ForeignFormat("an XML file", CALIBRATE)
     if not start.startswith((b"{", b"[")) or DECIMAL_END.match(_first_line(head)):  # a tensor may be called so
         return None
-    if b'"tensor_scales"' in head:
-        return ForeignFormat("dynamic-range JSON (TAO, key tensor_scales)", CONVERT, "tao-json")
-    if b'"act_quant_info"' in head:
-        return ForeignFormat("dynamic-range JSON (PPQ, key act_quant_info)", CONVERT, "ppq-json")
-    return ForeignFormat("a JSON text (a calibration.json of ONNX Runtime?)", CONVERT, "ort-json")
+    return next((found for keys, found in JSON_KEYS if all(key in head for key in keys)), ANY_JSON)
 
 
 def _first_line(head: bytes) -> bytes:

@@ -34,7 +34,15 @@ def trainable_constants(network: Network, stored: StoredValues) -> tuple[str, ..
             behind.update(filter(None, node.outputs))
         for name in _weights(node, network, behind, layer=layer):
             found.setdefault(stored.root(name))
-    return tuple(name for name in found if network.elem_types.get(name) == "float32")
+    fixed = set(_statistics(network, stored))
+    return tuple(name for name in found if network.elem_types.get(name) == "float32" and name not in fixed)
+
+
+def _statistics(network: Network, stored: StoredValues) -> Iterator[str]:
+    """Name what batch normalisations hold. Exporters store equal tensors once: zeros may be both a bias and a mean."""
+    for node in network.nodes:
+        if is_standard(node, "BatchNormalization"):
+            yield from (stored.root(name) for name in node.inputs[1:] if name)
 
 
 def _weights(node: Node, network: Network, behind: set[str], *, layer: bool) -> Iterator[str]:

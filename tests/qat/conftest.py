@@ -67,11 +67,11 @@ def exported(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     import onnx
 
     from calib.edges.qat.exporting import ExportOptions, export_module
-    from calib.edges.qat.factory import load_weights, read_weights
+    from calib.edges.weightfiles import load_weights
     from tests.qat.networks import Small
 
     network = Small()
-    load_weights(network, read_weights(weights), "weights")
+    load_weights(network, weights)
     path = tmp_path_factory.mktemp("onnx") / "small.onnx"
     options = ExportOptions(inputs=("image",), outputs=("logits",))
     onnx.save(export_module(network.eval(), [torch.randn(2, 3, 32, 48)], options, "small"), path)

@@ -19,7 +19,7 @@ import calib.qat  # noqa: E402
 from calib.core.plan import PlacementOptions  # noqa: E402
 from calib.edges.models import load_model  # noqa: E402
 from calib.edges.tables import load_table  # noqa: E402
-from calib.errors import UsageError  # noqa: E402
+from calib.errors import FormatError, StatisticsError, UsageError  # noqa: E402
 from calib.stages.qdq import activation_ranges  # noqa: E402
 from tests.qat.networks import Named, Plain, Small  # noqa: E402
 from tests.qat.test_module import runtime  # noqa: E402
@@ -167,6 +167,76 @@ def test_what_does_not_fit_is_one_error(weights: Path, build: Path, exported: Pa
     (tmp_path / "other.cache").write_text("TRT-101401-EntropyCalibration2\nforeign: 3c010a14\n")
     with pytest.raises(UsageError, match="none of a tensor that it has"):
         calib.qat.prepare(exported, tmp_path / "other.cache")
+
+
+@pytest.mark.parametrize("amax", ["8.0q", [1.0, 2.0], None, np.zeros(3)])
+def test_ranges_that_are_no_numbers_are_one_error(amax: Any, exported: Path) -> None:
+    with pytest.raises(UsageError, match=r"ranges\['image'\]: expected one number"):
+        calib.qat.prepare(exported, {"image": amax})
+
+
+def test_arguments_of_another_kind_are_one_error(exported: Path, build: Path) -> None:
+    with pytest.raises(UsageError, match="a RangeTable, or amax by tensor name, got NoneType"):
+        calib.qat.prepare(exported, None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"a torch\.nn\.Module, the path of an ONNX file, or an onnx"):
+        calib.qat.prepare(3, build)
+    with pytest.raises(FormatError, match="ranges of every calibrator\n  remedy: pass the build folder"):
+        calib.qat.prepare(exported, build / "ranges.json")
+
+
+def test_layers_that_stay_float_for_want_of_a_range_are_told(weights: Path, build: Path) -> None:
+    """The cache calls the input ``image``; an export of one's own calls it ``input`` unless it is told otherwise."""
+    cache = build / "calibration.cache"
+    with pytest.warns(
+        UserWarning, match="no range for input, so layers that read them stay float; ranges of no tensor"
+    ):
+        calib.qat.prepare(small(weights), cache, EXAMPLE)
+    module = calib.qat.prepare(small(weights), cache, EXAMPLE, input_names=("image",))
+    whole = calib.qat.prepare(small(weights), build, EXAMPLE)
+    assert len(module.plan.activations) == len(whole.plan.activations)
+
+
+def test_a_prepared_module_is_copied_and_pickled(tmp_path: Path) -> None:
+    network = Named().eval()
+    module = calib.qat.prepare(network, ranges_of(network), EXAMPLE)
+    torch.save(module, tmp_path / "module.pt")
+    again = torch.load(tmp_path / "module.pt", weights_only=False)
+    x = torch.randn(2, 3, 32, 48)
+    with torch.no_grad():
+        answers = [one(x) for one in (module, again, copy.deepcopy(module))]
+    for answer in answers[1:]:
+        assert list(answer) == ["out", "aux"]
+        assert torch.equal(answer["out"], answers[0]["out"])
+
+
+@pytest.mark.parametrize(
+    "convert", [lambda one: one.half(), lambda one: one.double(), lambda one: one.to(torch.bfloat16)]
+)
+def test_parameters_stay_float32(convert: Any, exported: Path, build: Path) -> None:
+    module = calib.qat.prepare(exported, build)
+    with pytest.raises(UsageError, match=r"train under torch\.autocast"):
+        convert(module)
+    assert {item.dtype for item in module.parameters()} == {torch.float32}
+    assert module.to("meta") is module
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_mixed_precision_trains(kind: Any, exported: Path, build: Path) -> None:
+    module = calib.qat.prepare(exported, build)
+    with torch.autocast("cpu", kind):
+        answer = module(torch.randn(1, 3, 32, 48))
+    answer.float().square().mean().backward()
+    assert all(item.grad is not None and bool(torch.isfinite(item.grad).all()) for item in module.parameters())
+
+
+def test_what_diverged_is_not_exported(exported: Path, build: Path, tmp_path: Path) -> None:
+    module = calib.qat.prepare(exported, build)
+    name = next(iter(module.weights.names()))
+    with torch.no_grad():
+        module.weights[name].view(-1)[0] = float("nan")
+    with pytest.raises(StatisticsError, match=f"NaN or infinity in {re.escape(name)}"):
+        calib.qat.export(module, tmp_path / "net.onnx")
+    assert not (tmp_path / "net.onnx").exists()
 
 
 def test_the_example_of_the_page_runs(repository: Path, weights: Path, build: Path, tmp_path: Path) -> None:

@@ -62,6 +62,11 @@ def any_state(content: Any) -> Mapping[str, Tensor]:
     return max((state for _, state in _candidates(content, "", DEPTH)), key=len, default={})
 
 
+def list_states(content: Any) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
+    """List every state dict of a checkpoint with its path: dictionaries of tensors, and networks pickled whole."""
+    yield from _candidates(content, "", DEPTH)
+
+
 def _ranges(state: State) -> int:
     return sum(key.endswith(RANGE_ENDINGS) or key == "_amax" for key in state)
 

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -178,10 +179,22 @@ def _find_factory(address: str, module_name: str, attribute: str) -> Callable[[]
         raise _no_factory(address, str(error)) from error
     except AttributeError as error:
         raise _no_factory(address, str(error)) from error
+    except (Exception, SystemExit) as error:  # the user's own code: a script that parses its arguments ends the process
+        raise UsageError(
+            address, expected=f"a module {module_name} that can be imported", got=_said(error),
+            remedy=f"see to it that `python -c 'import {module_name}'` runs; what reads arguments or files belongs "
+            "into functions",
+        ) from error  # fmt: skip
     if not callable(found):
         raise _no_factory(address, f"{attribute} is {type(found).__name__}")
     factory: Callable[[], Any] = found
     return factory
+
+
+def _said(error: BaseException) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if isinstance(error, SyntaxError) else f" ({Path(where.filename).name}, line {where.lineno})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"
 
 
 def module_digest(module: Any) -> str:

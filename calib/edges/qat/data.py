@@ -88,6 +88,7 @@ class Examples:
         self._bindings = tuple(bindings)
         self._void = void
         self._foreign: dict[str, Mapping[int, int]] = {}
+        self._labelled: dict[str, int] = {}
         self._held: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
@@ -101,6 +102,11 @@ class Examples:
         for found in list(self._foreign.values()):
             total.update(found)
         return dict(total)
+
+    @property
+    def labelled(self) -> int:
+        """Pixels of a class of the manifest, in the labels read so far."""
+        return sum(list(self._labelled.values()))
 
     def load(self, key: str, augmentation: Augmentation = UNCHANGED) -> Example:
         """Read an image and its label, augmented alike, the picture preprocessed as in calibration.
@@ -135,6 +141,7 @@ class Examples:
         picture = read_picture(record.path, expected_size=(label.shape[0], label.shape[1])).pixels
         with self._lock:
             self._foreign[key] = found.foreign
+            self._labelled[key] = int(np.count_nonzero(label != self._void))
             if self._bytes + picture.nbytes + label.nbytes <= CACHE_BYTES:
                 self._bytes += picture.nbytes + label.nbytes
                 self._held[key] = (picture, label)

@@ -8,7 +8,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class ExportOptions:
         dynamic_batch: whether the number of images stays open.
         dynamic_size: whether height and width stay open.
         inputs: names of the inputs; empty for ``input``, ``input1``, …
-        outputs: names of the outputs; empty for ``output``, ``output1``, …
+        outputs: names of the outputs; empty for ``output``, ``output1``, … Several in a dictionary go by its keys.
     """
 
     exporter: str = "torchscript"
@@ -89,7 +89,7 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
 
     Raises:
         MissingLibraryError: the dynamo exporter without onnxscript.
-        ModelError: the exporter cannot export it.
+        ModelError: it does not run on the example, or the exporter cannot export it.
     """
     if options.exporter == "dynamo":
         _require_onnxscript()
@@ -97,19 +97,53 @@ def export_module(module: nn.Module, example: Sequence[Tensor], options: ExportO
         example = [torch.cat([item, item]) for item in example]
     inputs = list(options.inputs) or ["input", *(f"input{n}" for n in range(1, len(example)))][: len(example)]
     with _quiet(), torch.no_grad():
+        answer = _run(module.eval(), example, place)
         try:
-            answer = module.eval()(*example)
             flat = module if _is_flat(module, example, answer) else _Flat(module).eval()
-            count = len(tensors_of(answer))
-            first = options.outputs[0] if options.outputs else "output"
-            outputs = [*options.outputs, *(f"{first}{n}" for n in range(max(1, len(options.outputs)), count))][:count]
-            outputs = outputs if options.outputs else [first, *outputs][:count]
+            outputs = _output_names(answer, options, inputs)
             write = _by_dynamo if options.exporter == "dynamo" else _by_torchscript
             model = write(flat, tuple(example), inputs, outputs, options)
         except Exception as error:
             raise _failed(place, options, error) from error
+    _settle_shapes(model, tensors_of(answer))
     _check(model, place, options)
     return model
+
+
+def _run(module: nn.Module, example: Sequence[Tensor], place: str) -> Any:
+    """Call a module on its example: what fails here is no exporter's fault."""
+    try:
+        return module(*example)
+    except Exception as error:
+        shapes = ", ".join("x".join(map(str, item.shape)) for item in example)
+        raise ModelError(
+            place,
+            expected=f"a network that runs on inputs of shape {shapes}",
+            got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            remedy="compare size, colour and layout of preprocessing or example with what the network takes",
+        ) from error
+
+
+def _output_names(answer: Any, options: ExportOptions, taken: Sequence[str]) -> list[str]:
+    """Name the outputs: as asked for; of several in a dictionary, by its keys; else the first name with a number."""
+    count = len(tensors_of(answer))
+    if count > 1 and isinstance(answer, Mapping) and len(answer) == count:
+        keys = [key for key in answer if isinstance(key, str) and key.isidentifier() and key not in taken]
+        if len(keys) == count:
+            return keys
+    given = list(options.outputs) or ["output"]
+    return [*given, *(f"{given[0]}{n}" for n in range(len(given), count))][:count]
+
+
+def _settle_shapes(model: onnx.ModelProto, answers: Sequence[Tensor]) -> None:
+    """State lengths of the outputs that follow from the network: behind some resizes exporters lose them."""
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+    for output, found, answer in zip(model.graph.output, inferred, answers, strict=True):
+        held, known = output.type.tensor_type.shape.dim, found.type.tensor_type.shape.dim
+        if len(held) == len(known) == answer.ndim:
+            for mine, theirs, length in zip(held, known, answer.shape, strict=True):
+                if not mine.HasField("dim_value") and theirs.HasField("dim_value") and theirs.dim_value == length:
+                    mine.dim_value = length
 
 
 def _by_torchscript(

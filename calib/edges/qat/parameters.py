@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from calib.edges.qat.settings import TrainSettings
+from calib.errors import StatisticsError
+from calib.types.gate import few
 
 Tensor = Any
 
@@ -45,3 +47,21 @@ def blend(average: Mapping[str, Tensor], values: Mapping[str, Tensor], decay: fl
     """Move an average towards values."""
     for name, item in average.items():
         item.lerp_(values[name].detach(), 1 - decay)
+
+
+def refuse_broken(tensors: Mapping[str, Tensor], label: str = "the trained network") -> None:
+    """Refuse parameters that training made infinite or NaN.
+
+    Args:
+        tensors: by name.
+        label: names the training in the error.
+
+    Raises:
+        StatisticsError: naming them.
+    """
+    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
+    if broken:
+        raise StatisticsError(
+            label, expected="finite weights and scales", got=f"NaN or infinity in {few(broken)}",
+            remedy="the training diverged: lower the learning rate, clip gradients, go back to an earlier state",
+        )  # fmt: skip

@@ -46,6 +46,14 @@ class Step:
     sources: tuple[str, ...]
     frees: tuple[str, ...] = ()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle without the implementation, which may be a closure: the node tells which it is."""
+        return _restore, (self.call, self.sources, self.frees)
+
+
+def _restore(call: Call, sources: tuple[str, ...], frees: tuple[str, ...]) -> Step:
+    return Step(call, find_operator(call.node), sources, frees)
+
 
 @dataclass
 class Program:

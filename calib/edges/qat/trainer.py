@@ -23,7 +23,7 @@ from calib.edges.qat.checkpoint import (
 from calib.edges.qat.data import Order, prefetch
 from calib.edges.qat.interrupts import stop_requests
 from calib.edges.qat.module import OnnxModule
-from calib.edges.qat.parameters import blend, copy_of, load, make_optimizer
+from calib.edges.qat.parameters import blend, copy_of, load, make_optimizer, refuse_broken
 from calib.edges.qat.settings import TrainSettings, average_decay, schedule
 from calib.edges.qat.state import Material, Point, State
 from calib.edges.qat.task import Batch
@@ -115,11 +115,17 @@ class Trainer:
         if not self.state.finished:
             with stop_requests() as asked, progress.task(self._label, PARTS) as shown:
                 self._loop(shown, workers, asked)
-            self._tell_foreign(progress)
+            self._tell_labels(progress)
+        refuse_broken(self._kept, self._label)
         load(self._parameters, self._kept)
         return self.state
 
-    def _tell_foreign(self, progress: Progress) -> None:
+    def _tell_labels(self, progress: Progress) -> None:
+        """Say what of the labels did not count; every process has read its share of them."""
+        for parts, words in ((self.material.train, "learn from"), (self.material.valid, "measure mIoU on")):
+            seen = torch.tensor(parts.labelled, dtype=torch.int64, device=self.world.device)
+            if not int(self.world.total(seen)):
+                progress.warn(f"{self._label}: no labelled pixel to {words}: all are void or outside the class table")
         foreign = {**self.material.valid.foreign, **self.material.train.foreign}
         if foreign:
             listed = ", ".join(f"{value} ({pixels} pixels)" for value, pixels in sorted(foreign.items())[:8])

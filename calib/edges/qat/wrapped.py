@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx
@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 from calib.core.plan import PlacementOptions, QuantizationPlan, Target
 from calib.core.quantization import SCALE_BITS
 from calib.edges.qat.module import OnnxModule
-from calib.errors import ModelError
+from calib.edges.qat.parameters import refuse_broken
+from calib.errors import ModelError, UsageError
 
 Tensor = Any
 
@@ -58,14 +59,39 @@ class QatModule(OnnxModule):
         self._signature = None if like is None else inspect.signature(like.forward)
         self._structure = None if like is None else _structure_of(like, example)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Move the module, as ``to``, ``cuda`` and the like do; its numbers stay float32.
+
+        Raises:
+            UsageError: they would be converted. Scales would lose the bits that the export promises.
+        """
+        kind = fn(torch.zeros(1)).dtype
+        if kind != torch.float32:
+            raise UsageError(
+                "a prepared module",
+                expected="float32 parameters: fake quantization and its scales are float32",
+                got=f"a conversion to {str(kind).removeprefix('torch.')}",
+                remedy="train under torch.autocast for mixed precision; convert the exported network where needed",
+            )
+        return super()._apply(fn, recurse)
+
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
         """Compute what the original module computes, with fake quantization, in the structure of its answer."""
         found = list(self.run(*self._in_order(args, kwargs)).values())
         if self._structure is None:
             return found[0] if len(found) == 1 else tuple(found)
-        leaves, spec = self._structure
-        tensors = iter(found)
-        return pytree.tree_unflatten([next(tensors) if torch.is_tensor(leaf) else leaf for leaf in leaves], spec)
+        return self._structure.fill(found)
+
+    def refuse_broken(self) -> None:
+        """Refuse weights and scales that training made infinite or NaN, which no export could hold.
+
+        Raises:
+            StatisticsError: naming them.
+        """
+        tensors = {name: self.weights[name] for name in self.weights.names()}
+        refuse_broken(
+            {**tensors, **{f"scale of {name}": self.quantizers[name].scale for name in self.quantizers.names()}}
+        )
 
     def _in_order(self, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> list[Tensor]:
         """Bring arguments by name into their places; those that are no tensors were fixed when it was made."""
@@ -76,16 +102,48 @@ class QatModule(OnnxModule):
         return [item for item in pytree.tree_leaves((bound.args, bound.kwargs)) if torch.is_tensor(item)]
 
 
-def _structure_of(module: nn.Module, example: Sequence[Tensor]) -> tuple[list[Any], Any]:
-    """Learn how a module's answer is put together; tensors of it are forgotten."""
+class Structure:
+    """How a module's answer is put together; the tensors of it are forgotten.
+
+    Args:
+        answer: tensors, or dictionaries, lists and tuples of them and of other values.
+    """
+
+    def __init__(self, answer: Any) -> None:
+        leaves, self._spec = pytree.tree_flatten(answer)
+        self._leaves = [None if torch.is_tensor(leaf) else leaf for leaf in leaves]
+        self._places = [place for place, leaf in enumerate(leaves) if torch.is_tensor(leaf)]
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors it holds."""
+        return len(self._places)
+
+    def fill(self, tensors: Sequence[Tensor]) -> Any:
+        """Put tensors into their places."""
+        leaves = list(self._leaves)
+        for place, tensor in zip(self._places, tensors, strict=True):
+            leaves[place] = tensor
+        return pytree.tree_unflatten(leaves, self._spec)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle through an example: PyTorch's own description of a structure warns when it is copied."""
+        leaves = list(self._leaves)
+        for place in self._places:
+            leaves[place] = torch.empty(0)
+        return Structure, (pytree.tree_unflatten(leaves, self._spec),)
+
+
+def _structure_of(module: nn.Module, example: Sequence[Tensor]) -> Structure:
+    """Learn how a module's answer is put together."""
     module.eval()
     with torch.no_grad():
-        leaves, spec = pytree.tree_flatten(module(*example))
-    if not any(torch.is_tensor(leaf) for leaf in leaves):
+        found = Structure(module(*example))
+    if not found.tensors:
         raise ModelError(
             type(module).__name__,
             expected="a network that answers with tensors",
             got="none in its answer",
             remedy="wrap it in a module that returns tensors, or dictionaries, lists or tuples of them",
         )
-    return [torch.empty(0) if torch.is_tensor(leaf) else leaf for leaf in leaves], spec
+    return found

@@ -59,7 +59,10 @@ def _view(place: int, found: Json) -> TrainingView:
 def _sentence(pair: Json) -> str:
     entry = pair["miou"]
     verdict = "a significant difference" if entry["significant"] else "not told apart"
-    return f"{pair['role']}: {points(entry['delta'])} points of mIoU, {interval(entry['ci95'])}; {verdict}."
+    role = pair["role"]
+    return (
+        f"{role[:1].upper()}{role[1:]}: {points(entry['delta'])} points of mIoU, {interval(entry['ci95'])}; {verdict}."
+    )
 
 
 def _short(pair: Json) -> str:

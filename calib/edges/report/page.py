@@ -139,9 +139,9 @@ def breakable(name: str) -> Markup:
 
 
 def _parts(piece: str) -> list[str]:
-    if len(piece) <= UNBROKEN:
+    if max(map(len, piece.split()), default=0) <= UNBROKEN:
         return [piece]
-    return [piece[start : start + UNBROKEN] for start in range(0, len(piece), UNBROKEN)]
+    return re.findall(rf"\s*\S{{1,{UNBROKEN}}}\s*|\s+", piece)
 
 
 def _shown(value: Any) -> Any:

@@ -20,8 +20,8 @@ from calib.edges.files import sha256_file
 from calib.edges.models import load_model
 from calib.edges.provenance import model_digest
 from calib.edges.runners.callables import is_module
-from calib.edges.runners.torchweights import load_weights
 from calib.edges.tables import load_table
+from calib.edges.weightfiles import load_weights
 from calib.errors import ModelError, UsageError
 from calib.stages.batches import batch_length
 from calib.stages.diagnose.twin import has_pairs, make_twin

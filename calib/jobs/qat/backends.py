@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
@@ -10,6 +11,7 @@ from calib.core.quantization import SCALE_BITS
 from calib.errors import UsageError
 from calib.jobs.qat.network import FloatNetwork, Origin, is_factory
 from calib.jobs.qat.request import QatRequest
+from calib.stages.floatlayers import find_float_layers
 from calib.stages.placement import DEFAULTS
 from calib.stages.trained import place_on_modules
 from calib.types.gate import few
@@ -87,30 +89,45 @@ class Placement:
     Attributes:
         options: placement choices, for plan and writer.
         layers: names of the modules that get quantizers; empty where the plan puts them on tensors.
+        asked: labels of nodes that stay in float as asked.
     """
 
     options: PlacementOptions = DEFAULTS
     layers: tuple[str, ...] = ()
+    asked: frozenset[str] = frozenset()
 
     def tell(self, progress: Progress) -> None:
-        """Say what stays float because the backend cannot quantize it."""
-        kept = sorted(self.options.float_nodes)
+        """Say what stays float: as asked, and because the backend cannot quantize it."""
+        if self.asked:
+            progress.note(f"in float as asked: {few(sorted(self.asked))}")
+        kept = sorted(self.options.float_nodes - self.asked)
         if kept:
             progress.note(f"ModelOpt does not quantize {len(kept)} nodes that INT8 could have: {few(kept)}")
 
 
-def choose_placement(request: QatRequest, origin: Origin, network: FloatNetwork) -> Placement:
-    """Choose what is quantized: by the placement rules alone, or of these what ModelOpt has quantizers for.
+def choose_placement(
+    request: QatRequest, origin: Origin, network: FloatNetwork, float_nodes: Collection[str] = ()
+) -> Placement:
+    """Choose what is quantized: by the placement rules, and with ModelOpt of these what it has quantizers for.
+
+    Args:
+        request: what was asked for, layers to keep in float included.
+        origin: holds the factory's module.
+        network: the float network.
+        float_nodes: labels of nodes that the ranges' build keeps in float.
 
     Raises:
-        UsageError: nothing would be quantized.
+        UsageError: nothing would be quantized, or a pattern of layers names nothing.
     """
+    own = find_float_layers(network.model, request.keep_float, request.target)
+    asked = frozenset({*own.nodes, *float_nodes})
+    options = replace(DEFAULTS, float_nodes=asked)
     if request.backend != MODELOPT:
-        return Placement()
+        return Placement(options, asked=asked)
     from calib.edges.qat_modelopt import can_quantize
 
     layers, options = place_on_modules(
-        network.model, lambda name: can_quantize(origin.module, name), request.target, DEFAULTS
+        network.model, lambda name: can_quantize(origin.module, name), request.target, options
     )
     if not layers:
         raise UsageError(
@@ -119,4 +136,4 @@ def choose_placement(request: QatRequest, origin: Origin, network: FloatNetwork)
             got="none among those that the placement quantizes",
             remedy="use --backend calib, which quantizes the exported graph",
         )
-    return Placement(options, layers)
+    return Placement(options, layers, asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from calib.jobs.qat.backends import Placement, choose_placement
 from calib.jobs.qat.network import FloatNetwork, Origin, load_float
 from calib.jobs.qat.preparing import missing_ranges, plan_model
 from calib.jobs.qat.request import QatRequest
+from calib.jobs.qat.scoring import refuse_untrainable
 from calib.jobs.qat.splits import Splits
 from calib.jobs.qat.start import StartRanges, read_start
 from calib.types.gate import few
@@ -59,11 +60,13 @@ def prepare_ground(
         network = load_float(origin, request, splits.train, folder.partial / FLOAT)
         kept = folder.partial / START
         if not kept.exists():
+            refuse_untrainable(request, network, splits, progress)
+            choose_placement(request, origin, network)
             write_atomic(kept, _as_json(_find_start(request, network, splits, folder, progress)))
     world.wait()
     network = load_float(origin, request, splits.train, folder.partial / FLOAT)
     start = _of_json((folder.partial / START).read_bytes())
-    placement = choose_placement(request, origin, network)
+    placement = choose_placement(request, origin, network, start.float_nodes)
     if world.first:
         placement.tell(progress)
     model, plan = plan_model(network.model, start.amax, request.target, placement.options)
@@ -77,6 +80,12 @@ def _find_start(
         return _calibrate(request, network, splits, folder, progress)
     start = read_start(request.init, request.calibrator, network)
     lacking = missing_ranges(network.model, start.amax, request.target)
+    _refuse_foreign(start, lacking, network, request)
+    if start.moved:
+        progress.warn(
+            f"{start.source} was calibrated with other weights: {len(start.moved)} differ ({few(start.moved)}). Its "
+            "ranges may not fit; calibrate this network, or leave --init out"
+        )
     if start.unmatched:
         progress.warn(f"{start.source}: {len(start.unmatched)} tensors are not in the network: {few(start.unmatched)}")
     if not lacking:
@@ -84,6 +93,22 @@ def _find_start(
     progress.warn(f"{start.source} has no range for {len(lacking)} tensors, calibrated now: {few(lacking)}")
     own = _calibrate(replace(request, calibrator=start.calibrator or None), network, splits, folder, progress)
     return replace(start, amax={**own.amax, **start.amax}, calibrated=lacking)
+
+
+def _refuse_foreign(start: StartRanges, lacking: Collection[str], network: FloatNetwork, request: QatRequest) -> None:
+    """Refuse a build of another network: it has ranges of every tensor, so most would be of this one's, too."""
+    if start.folder is None:
+        return
+    wanted = len(missing_ranges(network.model, {}, request.target))
+    held = len(start.amax) + len(start.unmatched)
+    if len(lacking) * 2 > wanted or len(start.unmatched) * 3 > held * 2:
+        raise UsageError(
+            f"--init {request.init}",
+            expected=f"a build of {network.place}",
+            got=f"one of another network: {len(start.unmatched)} of its {held} tensors are unknown, and "
+            f"{len(lacking)} of the {wanted} to quantize have no range",
+            remedy="make one of this network with `calib build`, or leave --init out to calibrate first",
+        )
 
 
 def _calibrate(
@@ -111,6 +136,7 @@ def _calibrate(
             trt_version=request.trt_version,
             cache_algorithm=request.cache_algorithm,
             target=request.target,
+            keep_float=request.keep_float,
         ),
         progress,
     )
@@ -133,5 +159,5 @@ def _of_json(data: bytes) -> StartRanges:
     folder = None if found["folder"] is None else Path(found["folder"])
     return StartRanges(
         found["amax"], found["source"], found["calibrator"], tuple(found["unmatched"]), folder,
-        tuple(found["calibrated"]),
+        tuple(found["calibrated"]), tuple(found["moved"]), tuple(found["float_nodes"]),
     )  # fmt: skip

@@ -51,11 +51,13 @@ class Origin:
         address: as given.
         digest: what tells it from others: sha256 of its files, or of the module's structure and weights.
         module: the factory's module, or None.
+        notes: what people should know of how its weights were found.
     """
 
     address: str
     digest: Mapping[str, str]
     module: Any = None
+    notes: tuple[str, ...] = ()
 
 
 def is_factory(address: str) -> bool:
@@ -84,8 +86,8 @@ def find_origin(request: QatRequest) -> Origin:
         return Origin(request.model, model_digest(path))
     from calib.edges.qat.factory import make_module
 
-    module = make_module(request.model, request.weights)
-    return Origin(request.model, {request.model: module_digest(module)}, module)
+    module, notes = make_module(request.model, request.weights)
+    return Origin(request.model, {request.model: module_digest(module)}, module, notes)
 
 
 def load_float(origin: Origin, request: QatRequest, dataset: Dataset, exported: Path) -> FloatNetwork:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from calib import __version__
@@ -17,6 +19,8 @@ from calib.jobs.qat.request import QatRequest
 from calib.jobs.qat.training import UNLIMITED
 
 Json = Mapping[str, Any]
+COLLAPSE = 0.05
+"""Loss of mIoU on held-out training images that no chance explains."""
 
 
 def render_training_report(
@@ -39,8 +43,8 @@ def render_training_report(
 
 def notices(training: Json, product: Product) -> Iterator[Notice]:
     """What the reader must know before relying on the result."""
-    start, curve = training["start"], training["qat"]["curve"]
-    if curve[-1]["miou"] < curve[0]["miou"] and not training["data"]["validation"]["held_out"]:
+    start = training["start"]
+    if fell(training):
         yield Notice(
             "warning",
             "the network ended below its start on the validation images",
@@ -62,12 +66,20 @@ def notices(training: Json, product: Product) -> Iterator[Notice]:
             yield Notice("warning", finding.text, section="placement")
 
 
+def fell(training: Json) -> bool:
+    """Whether the network ended below its start: at all, or, on images that choose nothing, by more than noise."""
+    curve = training["qat"]["curve"]
+    noise = COLLAPSE if training["data"]["validation"]["held_out"] else 0.0
+    return bool(curve[-1]["miou"] < curve[0]["miou"] - noise)
+
+
 def _commands(request: QatRequest, training: Json) -> Iterator[Command]:
     networks = [QDQ_NAME] + ([CONTROL_NAME] if training["control"] else [])
-    ptq = f"{PTQ}/" if request.init is None else request.init
+    ptq = f"{PTQ}/" if request.init is None else _from_folder(request.init, request.output)
+    data = _from_folder(request.data, request.output)
     yield Command(
         "Accuracy, with intervals, beside the float network and PTQ",
-        f"calib evaluate {FLOAT_NAME} {ptq} . --data {request.data} --split SPLIT -o evaluation",
+        f"calib evaluate {FLOAT_NAME} {ptq} . --data {data} --split SPLIT -o evaluation",
         f"The folder stands for {', '.join(networks)}; take a split that was neither trained nor validated on.",
     )
     yield Command(
@@ -80,6 +92,12 @@ def _commands(request: QatRequest, training: Json) -> Iterator[Command]:
         f"trtexec --onnx={TWIN_NAME} --int8 --fp16 --calib=calibration.cache --saveEngine=model.engine",
         f"The cache belongs to {TWIN_NAME}, whose weights are the trained ones.",
     )
+
+
+def _from_folder(given: str, folder: Path) -> str:
+    """A path as it is called from inside the folder, where the commands are run; a shipped manifest's name stays."""
+    path = Path(given)
+    return os.path.relpath(path, folder) if path.exists() and not path.is_absolute() else given
 
 
 def _groups(request: QatRequest, provenance: Json) -> dict[str, dict[str, str]]:

@@ -77,6 +77,8 @@ class QatRequest:
         trt_version: TensorRT version the cache is headed for.
         cache_algorithm: calibrator class named in the cache header.
         target: whose Q/DQ placement rules apply.
+        keep_float: patterns of nodes, or of tensors they make, that stay in float, beside those that the build of
+            ``init`` keeps.
     """
 
     model: str
@@ -123,6 +125,7 @@ class QatRequest:
     trt_version: str = "10.14.1"
     cache_algorithm: str = "EntropyCalibration2"
     target: Target = "trt10"
+    keep_float: tuple[str, ...] = ()
 
 
 def check_request(request: QatRequest) -> None:
@@ -159,7 +162,7 @@ def _check_numbers(request: QatRequest) -> None:
         "--weight-decay": (request.weight_decay, 0, 10),
         "--clip": (request.clip, 0, 1e9),
         "--ema": (request.ema, 0, 0.999999),
-        "--distill": (request.distill, 0, 1),
+        "--distill-weight": (request.distill, 0, 1),
         "--temperature": (request.temperature, 0.01, 100),
         "--scale-bits": (request.scale_bits, 2, 24),
         "--opset": (request.opset, 13, 20),
@@ -201,6 +204,7 @@ def fingerprint(
         "start": start,
         "processes": processes,
         "freeze": list(request.freeze),
+        "keep_float": list(request.keep_float),
         "manifest": train.manifest_sha256,
         "split": train.split,
         "train_images": [record.key for record in train.records],

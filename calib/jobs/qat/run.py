@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from calib.core.attestation import make_statement
 from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
 from calib.edges.files import sha256_file, write_atomic
+from calib.edges.patterns import read_patterns
 from calib.edges.progress import SilentProgress
 from calib.edges.provenance import library_versions, now, sha256_bytes
 from calib.edges.written import Written, describe_file, json_bytes
@@ -31,10 +32,10 @@ from calib.jobs.qat.backends import backend_versions, require_backend, settle_ba
 from calib.jobs.qat.ground import FLOAT, Ground, prepare_ground
 from calib.jobs.qat.network import Origin, find_origin
 from calib.jobs.qat.records import cost_words, hash_images, provenance, training_document
-from calib.jobs.qat.reporting import render_training_report
+from calib.jobs.qat.reporting import fell, render_training_report
 from calib.jobs.qat.request import QatRequest, check_request, fingerprint
 from calib.jobs.qat.splits import Splits, choose_splits
-from calib.jobs.qat.start import RANGES
+from calib.jobs.qat.start import RANGES, kept_in_float
 from calib.jobs.qat.training import Coach, Trained, control_settings, make_settings
 from calib.types.progress import Progress
 
@@ -85,7 +86,7 @@ def run_qat(request: QatRequest, progress: Progress) -> QatResult:
     """
     started = now()
     check_request(request)
-    request = settle_backend(request)
+    request = replace(settle_backend(request), keep_float=read_patterns(request.keep_float))
     require_torch()
     require_backend(request)
     from calib.edges.qat.world import join_world, leave_world
@@ -128,7 +129,8 @@ class _Job:
             if folder.begin(key, names):
                 self.progress.note(f"going on with the training that was interrupted in {folder.path}")
         self.world.wait()
-        self.progress.note(self.splits.words)
+        for note in (*self.origin.notes, self.splits.words):
+            self.progress.note(note)
         ground = prepare_ground(self.request, self.origin, self.splits, folder, self.world, self.progress)
         coach = Coach(self.request, ground, self.origin, self.splits, self.world, folder.partial, self.progress)
         trained = coach.train("qat", make_settings(self.request, self.splits, self.world.size))
@@ -140,6 +142,7 @@ class _Job:
     def _fingerprint(self) -> dict[str, Any]:
         versions = {**library_versions(), "torch": _torch_version(), **backend_versions(self.request)}
         splits, start = self.splits, _start_digest(self.request.init)
+        start = " ".join([start, *(f"--keep-float {pattern}" for pattern in kept_in_float(self.request.init))])
         return fingerprint(
             self.request, splits.train, splits.valid, self.origin.digest, versions, start, self.world.size
         )
@@ -175,6 +178,10 @@ class _Job:
         recorded = {**key, "origin": dict(self.origin.digest), "model": dict(ground.network.digests)}
         document = provenance(recorded, ground, trained, images, control)
         self._report(folder, document, training, product, written)
+        if fell(training):
+            self.progress.warn(
+                "the network ended below its start on the validation images: lower --lr, or train longer"
+            )
         document["outputs"] = {item.name: item.sha256 for item in written}
         document["times"] = {"started": self.started, "finished": now()}
         data = json_bytes(document)

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from calib.core.gate.provenance import check_shape
 from calib.core.graph import Network, analyse
+from calib.core.graph.stored import StoredValues
+from calib.core.plan import Target
 from calib.edges.builddir import PROVENANCE
 from calib.edges.files import read_bytes
 from calib.edges.models import load_model
 from calib.edges.tables import load_table
 from calib.errors import CalibError, FormatError, UsageError
 from calib.jobs.qat.network import FloatNetwork
+from calib.stages.floatlayers import find_float_layers
+from calib.stages.foldnorms import fold_norms
 from calib.stages.matching import match_networks
 from calib.stages.modules import map_modules, to_tensors
 from calib.stages.qdqstrip import strip_qdq
 from calib.types.rangetable import LEVELS, RangeTable
 
 RANGES = "ranges.json"
+ROUNDING = 0.01
+"""Share of a weight's largest magnitude that INT8 rounding stays below: half a step is 1/254."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,8 @@ class StartRanges:
         unmatched: tensors of the source that have no counterpart in the network.
         folder: the build folder, or None.
         calibrated: tensors that the source had no range for, and that were calibrated instead.
+        moved: weights that differ from those that the source was calibrated with.
+        float_nodes: labels of the network's nodes that the source keeps in float as asked.
     """
 
     amax: Mapping[str, float]
@@ -42,6 +55,8 @@ class StartRanges:
     unmatched: tuple[str, ...] = ()
     folder: Path | None = None
     calibrated: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    float_nodes: tuple[str, ...] = ()
 
 
 def read_start(init: str, calibrator: str | None, network: FloatNetwork) -> StartRanges:
@@ -98,14 +113,53 @@ def _of_build(folder: Path, wanted: str | None, network: FloatNetwork) -> StartR
             if network.place != twin.name
             else "build again; ranges.equalized.json is missing",
         )
-    renamed, unmatched = _renamed(folder / f"{name}.qdq.onnx", amax, network)
-    return StartRanges(renamed, f"{folder} ({name})", name, unmatched, folder)
+    quantized = folder / f"{name}.qdq.onnx"
+    model = strip_qdq(load_model(quantized), str(quantized)).model
+    renamed, unmatched = _renamed(model, amax, network)
+    moved = _moved(fold_norms(model).model, fold_norms(network.model).model)
+    patterns, target = _asked(folder)
+    kept = _kept(find_float_layers(model, patterns, target).nodes, model, network)
+    return StartRanges(renamed, f"{folder} ({name})", name, unmatched, folder, moved=moved, float_nodes=kept)
+
+
+def kept_in_float(init: str | None) -> tuple[str, ...]:
+    """Patterns of the layers that a build folder keeps in float; nothing for a file of ranges.
+
+    Raises:
+        FormatError: the folder has no readable provenance.
+    """
+    return _asked(Path(init))[0] if init is not None and Path(init).is_dir() else ()
+
+
+def _asked(folder: Path) -> tuple[tuple[str, ...], Target]:
+    """Which layers a build keeps in float, and whose placement rules it follows."""
+    request = _provenance(folder)["request"]
+    return tuple(request.get("keep_float", ())), request["target"]
+
+
+def _kept(labels: Sequence[str], model: onnx.ModelProto, network: FloatNetwork) -> tuple[str, ...]:
+    """Find the network's own nodes for those of a build's network, which may name them otherwise."""
+    mine, theirs = fold_norms(network.model).model, fold_norms(model).model
+    known, own = analyse(theirs), analyse(mine)
+    if not labels or _same(known, own):
+        return tuple(labels)
+    match = match_networks(theirs, known, mine, own)
+    made = (node.outputs[0] for node in known.nodes if node.label in set(labels))
+    producers = (own.producer(match.pairs[name]) for name in made if name in match.pairs)
+    return tuple(node.label for node in producers if node is not None)
 
 
 def _calibrators(folder: Path) -> list[str]:
+    return [str(item["name"]) for item in _provenance(folder)["calibrators"]]
+
+
+def _provenance(folder: Path) -> Mapping[str, Any]:
     try:
-        provenance = json.loads(read_bytes(str(folder / PROVENANCE)))
-        return [str(item["name"]) for item in provenance["calibrators"]]
+        found: Mapping[str, Any] = json.loads(read_bytes(str(folder / PROVENANCE)))
+        shape = check_shape(found)
+        if shape.status != "pass":
+            raise ValueError(shape.detail)
+        return found
     except (CalibError, ValueError, KeyError, TypeError) as error:
         raise FormatError(
             str(folder),
@@ -135,16 +189,35 @@ def _amax(folder: Path, name: str) -> dict[str, float] | None:
 
 
 def _renamed(
-    quantized: Path, amax: Mapping[str, float], network: FloatNetwork
+    model: onnx.ModelProto, amax: Mapping[str, float], network: FloatNetwork
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Carry ranges over to the network's own tensor names; the build's network is its Q/DQ file without the pairs."""
-    model = strip_qdq(load_model(quantized), str(quantized)).model
+    """Carry ranges over to the network's own tensor names.
+
+    Batch normalisation may be folded in one of the two alone, so that a convolution's sum in the one is none in the
+    other; both are folded before they are matched, which leaves the names of what remains.
+    """
     known = analyse(model)
     if _same(known, network.network):
         return dict(amax), ()
-    match = match_networks(model, known, network.model, network.network)
+    mine, theirs = fold_norms(network.model).model, fold_norms(model).model
+    match = match_networks(theirs, analyse(theirs), mine, analyse(mine))
     found = {match.pairs[name]: value for name, value in amax.items() if name in match.pairs}
-    return found, tuple(name for name in amax if name not in match.pairs)
+    left = set(match.left)
+    return found, tuple(name for name in amax if name in left)
+
+
+def _moved(build: onnx.ModelProto, model: onnx.ModelProto) -> tuple[str, ...]:
+    """Name the weights of both networks that differ by more than the rounding to INT8 that a build may hold."""
+    before, found = StoredValues(build), []
+    for tensor in model.graph.initializer:
+        old = before.value(tensor.name) if tensor.name in before.initializers else None
+        new = numpy_helper.to_array(tensor)
+        if old is None or old.shape != new.shape or new.ndim < 2 or new.dtype != np.float32 or not new.size:
+            continue
+        largest = max(float(np.abs(old).max()), float(np.abs(new).max()))
+        if float(np.abs(new - old).max()) > ROUNDING * largest:
+            found.append(tensor.name)
+    return tuple(found)
 
 
 def _same(one: Network, other: Network) -> bool:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
 
 from calib.core.graph import analyse
-from calib.errors import UsageError
 from calib.jobs.qat.backends import MODELOPT
+from calib.jobs.qat.freezing import freeze_weights
 from calib.jobs.qat.ground import Ground
 from calib.jobs.qat.network import Origin, example_of, export_float
 from calib.jobs.qat.request import QatRequest
 from calib.types.data import Dataset
-from calib.types.gate import few
 from calib.types.rangetable import WeightRange
 
 if TYPE_CHECKING:
@@ -98,39 +96,6 @@ def _float_network(ground: Ground, tensor: str) -> OnnxModule:
 def _of_graph(network: OnnxModule, request: QatRequest) -> Student:
     freeze_weights(network, request.freeze)
     return Student(network, lambda: network)
-
-
-def freeze_weights(network: OnnxModule, patterns: Sequence[str]) -> None:
-    """Keep weights as they are that a pattern names, or whose nodes it names.
-
-    Args:
-        network: before its training.
-        patterns: with ``*`` and ``?``.
-
-    Raises:
-        UsageError: a pattern names nothing.
-    """
-    readers = _readers(network)
-    for pattern in patterns:
-        named = [name for name, labels in readers.items() if any(fnmatchcase(label, pattern) for label in labels)]
-        if not named:
-            shown = sorted(label for labels in readers.values() for label in labels)
-            raise UsageError(
-                f"--freeze {pattern}",
-                expected="a pattern of weights or nodes",
-                got="none that it names",
-                remedy=f"names are {few(shown)}",
-            )
-        for name in named:
-            network.weights[name].requires_grad_(False)
-
-
-def _readers(network: OnnxModule) -> dict[str, set[str]]:
-    readers: dict[str, set[str]] = {name: {name} for name in network.weights.names()}
-    for node in network.network.nodes:
-        for name in node.inputs:
-            readers.get(name, set()).add(node.label)
-    return readers
 
 
 def _of_modelopt(request: QatRequest, ground: Ground, origin: Origin, dataset: Dataset, tensor: str) -> Student:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calib.core.scoresource import ScoreSource, find_scores
+from calib.core.scoresource import ScoreSource
 from calib.edges.feeds import bind_dataset
-from calib.errors import ManifestError
 from calib.jobs.qat.ground import Ground
-from calib.jobs.qat.network import FloatNetwork, Origin
+from calib.jobs.qat.network import Origin
 from calib.jobs.qat.request import QatRequest
+from calib.jobs.qat.scoring import class_count, source_of
 from calib.jobs.qat.splits import Splits
 from calib.jobs.qat.students import TrainedNetwork, make_control, make_student, make_teacher
 from calib.types.progress import Progress
@@ -42,26 +42,6 @@ class Trained:
     settings: Any
     device: str
     processes: int
-
-
-def source_of(request: QatRequest, network: FloatNetwork, splits: Splits) -> ScoreSource:
-    """Find the scores to train on.
-
-    Raises:
-        ManifestError: the manifest names no classes.
-        ModelError: the network has no scores of these classes.
-    """
-    return find_scores(network.network, _class_count(splits), request.output_name, network.place)
-
-
-def _class_count(splits: Splits) -> int:
-    classes = splits.train.classes
-    if classes is None or not classes.names:
-        raise ManifestError(
-            splits.train.manifest_path, expected="classes, to train on labels", got="none",
-            remedy="add classes: [NAME, …] in train-id order",
-        )  # fmt: skip
-    return len(classes.names)
 
 
 def make_settings(request: QatRequest, splits: Splits, world: int) -> Any:
@@ -148,7 +128,7 @@ class Coach:
         for dataset in (self.splits.train, self.splits.valid):
             bindings = bind_dataset(network.network, dataset, network.place)
             parts.append(Examples(dataset, bindings, VOID))
-        return Material(Task(source, _class_count(self.splits), VOID), parts[0], parts[1])
+        return Material(Task(source, class_count(self.splits), VOID), parts[0], parts[1])
 
 
 def control_settings(trained: Trained) -> Any:
