@@ -174,6 +174,7 @@ _WEIGHTS = ("permute", "half", "perturb", "few", "zero", "bf16", "scale", "chann
 def _case_faults() -> Iterator[Entry]:
     for place, how in ((0.05, "epsilon"), (0.5, "training"), (0.95, "epsilon"), (0.2, "variance"), (0.9, "scale")):
         yield _on("sinet", f"batch norm {how} at {place}", edits.batch_norm, place, how, quick=place == 0.05)
+    yield _on("sinet", "depthwise weights transposed", edits.weights, 0.205, "transpose", quick=True)
     yield _on("sinet", "Softmax axis", edits.softmax_axis, 0.99)
     yield _on("sinet", "BGR in the first layer", edits.channel_order)
     yield _on("selfie", "ReLU lost, middle", edits.dropped_activation, 0.5)
