@@ -46,7 +46,8 @@ def weight_change(before: NDArray[Any], after: NDArray[Any], tolerance: float = 
             integer grid are known to half a step only.
     """
     one, other = np.asarray(before, np.float64), np.asarray(after, np.float64)
-    if one.size == other.size and one.shape != other.shape and np.squeeze(one).shape == np.squeeze(other).shape:
+    squeezed = one.ndim != other.ndim and one.size == other.size and np.squeeze(one).shape == np.squeeze(other).shape
+    if squeezed:  # axes of length 1 more or fewer; of one rank, they are axes that changed places
         other = other.reshape(one.shape)
     if one.shape != other.shape:
         moved = _transposed(one, other, tolerance)

@@ -489,6 +489,36 @@ def pair_zero(model: Model, place: float, zero: int = 90) -> Planted:
     return Planted(copy, name_of(model, index), ("zero-point",), "quantization")
 
 
+def pair_halves(model: Model, place: float, factor: float = 1.3) -> Planted:
+    """A DequantizeLinear that does not undo its QuantizeLinear."""
+    copy = copied(model)
+    found = pairs_of(copy)
+    index = found[min(int(place * len(found)), len(found) - 1)]
+    first, *others = _halves(copy, index)
+    scale = stored(copy, first.input[1])
+    if scale is None:
+        raise LookupError(first.name)
+    new = put(copy, first.input[1], scale * np.float32(factor))
+    for node in others:
+        node.input[1] = new
+    return Planted(copy, name_of(model, index), ("scale-mismatch",), "quantization")
+
+
+def weights_scale(model: Model, place: float, factor: float) -> Planted:
+    """Every scale of a weight off by a factor."""
+    copy = copied(model)
+    found = pairs_of(copy, weights=True)
+    index = found[min(int(place * len(found)), len(found) - 1)]
+    nodes = _halves(copy, index)
+    scale = stored(copy, nodes[0].input[1])
+    if scale is None:
+        raise LookupError(nodes[0].name)
+    new = put(copy, nodes[0].input[1], scale * np.float32(factor))
+    for node in nodes:
+        node.input[1] = new
+    return Planted(copy, name_of(model, index), ("weight-range",), "quantization")
+
+
 def pair_weights(model: Model, place: float, how: str) -> Planted:
     """Weights with one scale, or with scales that do not fit."""
     copy = copied(model)

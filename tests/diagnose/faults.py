@@ -174,6 +174,7 @@ _WEIGHTS = ("permute", "half", "perturb", "few", "zero", "bf16", "scale", "chann
 def _case_faults() -> Iterator[Entry]:
     for place, how in ((0.05, "epsilon"), (0.5, "training"), (0.95, "epsilon"), (0.2, "variance"), (0.9, "scale")):
         yield _on("sinet", f"batch norm {how} at {place}", edits.batch_norm, place, how, quick=place == 0.05)
+    yield _on("sinet", "depthwise weights transposed", edits.weights, 0.205, "transpose", quick=True)
     yield _on("sinet", "Softmax axis", edits.softmax_axis, 0.99)
     yield _on("sinet", "BGR in the first layer", edits.channel_order)
     yield _on("selfie", "ReLU lost, middle", edits.dropped_activation, 0.5)
@@ -201,6 +202,12 @@ def _quantization_faults() -> Iterator[Entry]:
     yield on(u, "weights' scales too small, late", edits.pair_weights, 0.9, "range")
     yield Entry("Q/DQ: logits", d, partial(_pair_behind, op_type="Conv", kinds=("logits-quantized",)))
     yield Entry("Q/DQ: gate", u, partial(_pair_behind, op_type="Sigmoid", kinds=("gate-quantized",)), True)
+    yield on(d, "halves of a pair differ, early", edits.pair_halves, 0.15, quick=True)
+    yield on(u, "halves of a pair differ, middle", edits.pair_halves, 0.5, 0.5)
+    yield on("sinet", "weights' scales too large where much is lost anyway", edits.weights_scale, 0.172, 5.0)
+    yield on(u, "weights' scales too large, early", edits.weights_scale, 0.09, 5.0, quick=True)
+    yield on("selfie", "range too wide before a Sigmoid that hides it", edits.pair_scale, 0.926, 30.0, quick=True)
+    yield on("selfie", "weights' scales too small, late", edits.weights_scale, 0.44, 0.1)
     yield on(d, "Resize align_corners", edits.resize_mode, 0.99)
     yield on(d, "ReLU lost", edits.dropped_activation, 0.5, "Relu")
     yield on(u, "weights permuted", edits.weights, 0.5, "permute", "QuantizeLinear", 0)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from calib.stages.qdq import quantize_model
+from tests.diagnose import edits
 from tests.diagnose.nets import examined, net, node, noise
 from tests.graphs import minmax
 
@@ -102,3 +103,48 @@ def test_channels_next_to_nothing_are_no_overflow() -> None:
     stored.CopyFrom(onnx.numpy_helper.from_array(weight, "w0"))
     found = examined(graph, quantized(graph, x), x)
     assert not found.causes
+
+
+def test_a_wide_range_of_a_tensor_that_is_mostly_zero_is_found() -> None:
+    """Zeros are exact on any grid, so that the error says little of the range."""
+    graph = depthwise(1.0)
+    nodes = list(graph.graph.node)
+    shift = onnx.numpy_helper.from_array(np.full((1, 8, 1, 1), -3.5, np.float32), "shift")
+    graph.graph.initializer.append(shift)
+    place = next(index for index, item in enumerate(nodes) if item.output[0] == "t1")
+    sparse = [node("Add", ["t1", "shift"], "low"), node("Relu", ["low"], "few")]
+    for item in nodes[place + 1 :]:
+        item.input[0] = "few" if item.input[0] == "t1" else item.input[0]
+    del graph.graph.node[:]
+    graph.graph.node.extend([*nodes[: place + 1], *sparse, *nodes[place + 1 :]])
+    x = noise(1, 3, 24, 24)
+    ranges = minmax(graph, {"x": x})
+    sound = examined(graph, quantize_model(graph, ranges).model, x)
+    assert not sound.causes
+    ranges["few"] *= 4
+    found = examined(graph, quantize_model(graph, ranges).model, x)
+    assert [(item.kind, item.tensor) for item in found.causes] == [("range-coarse", "few")]
+
+
+def saturated() -> onnx.ModelProto:
+    """A network whose Sigmoid is far from zero: it hides whatever happens before."""
+    graph = depthwise(1.0)
+    graph.graph.node[-1].output[0] = "scores"
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(60), "far"))
+    graph.graph.node.extend([node("Add", ["scores", "far"], "moved"), node("Sigmoid", ["moved"], "y")])
+    return graph
+
+
+def test_scores_are_judged_before_what_saturates() -> None:
+    graph, x = saturated(), noise(1, 3, 24, 24)
+    ranges = minmax(graph, {"x": x})
+    ranges["t2"] *= 20
+    found = examined(graph, quantize_model(graph, ranges).model, x)
+    assert "t2" in {item.tensor for item in found.causes}
+
+
+def test_a_pair_behind_what_saturates_is_judged_too() -> None:
+    graph, x = saturated(), noise(1, 3, 24, 24)
+    made = edits.pair_at(quantize_model(graph, minmax(graph, {"x": x})).model, "y", 0.01, ()).model
+    found = examined(graph, made, x)
+    assert [item.tensor for item in found.causes][:1] == ["y/inner"]

@@ -66,3 +66,10 @@ def test_other_shapes_and_damaged_values() -> None:
     assert weight_change(before, broken).kind != "same"
     assert weight_change(np.zeros((4, 4), np.float32), np.ones((4, 4), np.float32)).kind != "same"
     assert weight_change(np.zeros(0, np.float32), np.zeros(0, np.float32)).kind == "same"
+
+
+def test_axes_of_length_one_that_changed_places_are_a_change() -> None:
+    """A depthwise weight [C, 1, k, k] stored as [1, C, k, k] does not even run."""
+    weight = np.random.default_rng(0).normal(0, 1, (24, 1, 3, 3))
+    assert weight_change(weight, weight.swapaxes(0, 1)).kind == "transposed"
+    assert weight_change(weight, weight[:, 0]).kind == "same"

@@ -357,3 +357,32 @@ def test_an_interrupt_ends_with_130_and_the_same_command_goes_on(
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "qat.qdq.onnx").is_file()
+
+
+def test_batch_normalisation_is_folded_before_the_training(data: Evalset, tmp_path: Path) -> None:
+    """Behind a convolution and behind a transposed one in groups: what is trained is what the Q/DQ network holds."""
+    parsed = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (float[N,3,H,W] image) => (float[N,5,H,W] logits)
+        {
+            a = Conv (image, w)  b = BatchNormalization (a, g, s, m, q)  c = Relu (b)
+            d = ConvTranspose <group = 2> (c, t)  e = BatchNormalization (d, g, s, m, q)  f = Relu (e)
+            logits = Conv (f, v)
+        }
+    """)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (6, 3, 1, 1)), ("t", (6, 3, 1, 1)), ("v", (5, 6, 1, 1)), ("g", 6), ("s", 6), ("m", 6)):
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(rng.uniform(0.5, 2, 6).astype(np.float32), "q"))
+    onnx.save(parsed, tmp_path / "net.onnx")
+    asked = request(data, None, tmp_path / "out", model=str(tmp_path / "net.onnx"), control=False)  # type: ignore[arg-type]
+    run_qat(replace(asked, target="ort", scale_bits=24), SilentProgress())
+    written = load_model(tmp_path / "out" / "qat.qdq.onnx")
+    assert "BatchNormalization" not in {node.op_type for node in written.graph.node}
+    assert [node.op_type for node in load_model(tmp_path / "out" / "float.onnx").graph.node] == [
+        "Conv", "Relu", "ConvTranspose", "Relu", "Conv",
+    ]  # fmt: skip
+    stored = {item.name: onnx.numpy_helper.to_array(item) for item in written.graph.initializer}
+    np.testing.assert_allclose(stored["w_scale"], np.abs(stored["w"]).max((1, 2, 3)) / 127, rtol=1e-6)
+    found = verify(VerifyRequest(tmp_path / "out", tmp_path / "out" / "float.onnx"), SilentProgress())
+    assert found.passed, [check for check in found.checks if check.status == "fail"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from calib.core.difference import Accumulator
+from calib.core.expose import expose
 from calib.core.graph import analyse
 from calib.errors import CalibError
 from calib.stages.diagnose.compare import Comparison, compare
@@ -26,6 +27,8 @@ from calib.stages.diagnose.twin import Twin, has_pairs, make_twin
 from calib.types.diagnosis import STAGES, Cause
 from calib.types.runner import Feeds, to_host
 
+SATURATING = frozenset({"ArgMax", "HardSigmoid", "LogSoftmax", "Sigmoid", "Softmax"})
+ARRANGING = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 CLAMPING = frozenset({"activation", "operator-inserted", "operator-replaced", "operator-doubled"})
 
 
@@ -159,7 +162,7 @@ def _with_pairs(
 ) -> Examination:
     try:
         meters = measure(twin.model, twin.quantizers, images, runtime, weights)
-        score = make_score(twin.model, images[:2], runtime, output)
+        score = make_score(twin.model, candidate, images[:2], runtime, output)
         places = sensitive_places(analyse(twin.model), twin.quantizers)
         causes = find_faults(candidate, meters, places, weights, score)
         remarks = [] if causes or found.causes else costliest(candidate, meters, weights, score)
@@ -168,19 +171,48 @@ def _with_pairs(
     return replace(found, meters=meters, causes=(*found.causes, *causes), remarks=(*found.remarks, *remarks))
 
 
-def make_score(model: onnx.ModelProto, images: Sequence[Feeds], runtime: Runtime, output: str) -> Score:
-    """Judge networks by the SQNR of their output against one's own."""
-    runner = runtime.load(model, optimize=False)
-    wanted = [np.array(to_host(runner.run(feeds)[output])) for feeds in images]
+def make_score(
+    model: onnx.ModelProto, candidate: onnx.ModelProto, images: Sequence[Feeds], runtime: Runtime, output: str
+) -> Score:
+    """Judge networks by the SQNR of their scores: of what a last Sigmoid, Softmax or ArgMax reads.
+
+    Args:
+        model: the float network whose scores are wanted.
+        candidate: the network whose changes are judged; what it has behind its scores is judged with them.
+        images: one batch each.
+        runtime: runs them, without optimizations.
+        output: which output counts.
+    """
+    passed = len(_saturating(candidate, output))
+
+    def answers(judged: onnx.ModelProto) -> Iterator[NDArray[Any]]:
+        name = [output, *_saturating(judged, output)][passed]
+        runner = runtime.load(expose(judged, [name]), optimize=False)
+        yield from (np.array(to_host(runner.run(feeds)[name])) for feeds in images)
+
+    wanted = list(answers(model))
 
     def score(changed: onnx.ModelProto) -> float:
-        other = runtime.load(changed, optimize=False)
         total = Accumulator()
-        for feeds, value in zip(images, wanted, strict=True):
-            total.add(to_host(other.run(feeds)[output]), value)
+        for own, value in zip(answers(changed), wanted, strict=True):
+            total.add(own, value)
         return total.difference.sqnr_db
 
     return score
+
+
+def _saturating(model: onnx.ModelProto, output: str) -> list[str]:
+    """What the saturating steps right before an output read, from the last on.
+
+    Behind them errors hide: a Sigmoid far from zero answers one and the same, and an ArgMax counts in whole classes.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output}
+    found: list[str] = []
+    name = output
+    while (node := makers.get(name)) is not None and node.op_type in SATURATING | ARRANGING and not node.domain:
+        name = node.input[0]
+        found += [name] if node.op_type in SATURATING else []
+    return found
 
 
 def _with_half(

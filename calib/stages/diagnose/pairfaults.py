@@ -26,6 +26,13 @@ ODD_DB = 10.5
 """Error of a pair from which it is at fault even where the rest of the network hides it, if the other pairs are sound:
 a range three and a half times too wide, which no calibrator makes."""
 SOUND_DB = 3.0
+ODD_WEIGHTS_DB = 8.0
+"""Error of weights' scales from which they are at fault even where the rest hides it, if most others fit: their ranges,
+unlike those of activations, are known."""
+DEAD_DB = 180.0
+"""Width of a range from which the tensor is as good as zero, and the range a floor."""
+DEAD = 1e-12
+"""Share of the largest channel's power from which a channel of weights counts: below, scales end at their floor."""
 MOST = 12
 """Pairs tried at most."""
 CHANNEL_RATIO = 8.0
@@ -72,6 +79,7 @@ def find_faults(
     """
     base = score(model)
     suspicions = [
+        *_mismatches(model, meters),
         *_ranges(model, meters),
         *_weights(model, meters, weights),
         *_places(model, meters, places),
@@ -96,25 +104,45 @@ def _tried(item: Suspicion, base: float, score: Score) -> Cause | None:
     )  # fmt: skip
 
 
+def _mismatches(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Suspicion]:
+    """Pairs whose two halves do not undo each other: everything behind is scaled, or moved."""
+    for output, meter in meters.items():
+        item = meter.quantizer
+        if item.into is None:
+            continue
+        into, zero = item.into
+        ratios = np.broadcast_to(item.scale, np.broadcast_shapes(item.scale.shape, into.shape)) / into
+        evidence = (
+            f"what it makes is {ratios.min():.4g} to {ratios.max():.4g} times what it reads; zero points "
+            f"{zero.flat[0]:g} and {item.zero.flat[0]:g}",
+        )
+        yield Suspicion(
+            "scale-mismatch", item, f"{item.tensor}: QuantizeLinear and DequantizeLinear have different scales or zero "
+            "points", evidence, "give both halves of the pair one scale and zero point",
+            lambda output=output, into=into, zero=zero: replaced_scale(model, output, into, int(zero.flat[0])),  # type: ignore[misc]
+            math.inf, structural=True,
+        )  # fmt: skip
+
+
 def _ranges(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Suspicion]:
     """Activations whose range clips too much, is too coarse, or has a zero point that moves it away."""
     active = [meter.excess_db for meter in meters.values() if meter.quantizer.constant is None and meter.elements]
     alone = bool(active) and float(np.median(active)) < SOUND_DB
     for output, meter in meters.items():
         item = meter.quantizer
-        if item.constant is not None or not meter.elements:
+        if item.constant is not None or not meter.elements or item.into is not None or _width_db(meter) > DEAD_DB:
             continue
         if not (np.isfinite(item.scale).all() and (item.scale > 0).all()):
             yield _range(model, output, meter, "bad-scale", f"the scale is {item.scale.min():g}", math.inf)
         elif _moved_away(meter):
             words = f"zero point {item.zero.flat[0]:g} moves the range to {_limits(meter)}"
             yield _range(model, output, meter, "zero-point", words, meter.excess_db)
-        elif meter.excess_db > SUSPICIOUS_DB:
+        elif (suspect := max(meter.excess_db, _width_db(meter))) > SUSPICIOUS_DB:
             clips = meter.amax > LEVELS * float(item.scale.max()) * 1.05
             kind = "range-clips" if clips else "range-coarse"
             words = f"the range is {_limits(meter)}"
             odd = alone and meter.excess_db > ODD_DB
-            yield replace(_range(model, output, meter, kind, words, meter.excess_db), structural=odd)
+            yield replace(_range(model, output, meter, kind, words, suspect), structural=odd)
 
 
 def _range(model: onnx.ModelProto, output: str, meter: Meter, kind: str, words: str, weight: float) -> Suspicion:
@@ -137,6 +165,12 @@ def _range(model: onnx.ModelProto, output: str, meter: Meter, kind: str, words: 
         "calibrate this tensor again on representative images; TensorRT wants zero point 0",
         lambda: replaced_scale(model, output, scale, zero), weight,
     )  # fmt: skip
+
+
+def _width_db(meter: Meter) -> float:
+    """How much wider than needed a range is. A tensor that is mostly zero hides it: zeros are exact on any grid."""
+    wide = LEVELS * float(meter.quantizer.scale.max())
+    return 20 * math.log10(wide / meter.amax) if meter.amax > 0 and meter.quantizer.low < 0 else 0.0
 
 
 def _limits(meter: Meter) -> str:
@@ -163,7 +197,9 @@ def _weights(
     """Weights with one scale where channels differ, or with scales that clip or waste levels."""
     found = [fit for output, meter in meters.items() if (fit := _fit(output, meter.quantizer, weights)) is not None]
     single = [fit for fit in found if fit.kind == "weights-per-tensor"]
-    yield from (_weight(model, fit, odd=len(single) < len(found) / 2) for fit in found if fit not in single)
+    unfit = [fit for fit in found if fit not in single]
+    weighed = sum(meter.quantizer.constant is not None for meter in meters.values())
+    yield from (_weight(model, fit, odd=len(unfit) < weighed / 2) for fit in unfit)
     if len(single) > max(2, len(found) / 2):
         yield _all_single(model, single)
     else:
@@ -185,7 +221,7 @@ class _Fit:
 
 def _fit(output: str, item: Quantizer, weights: Mapping[str, NDArray[Any]]) -> _Fit | None:
     value = weights.get(item.tensor, item.constant)
-    if item.constant is None or value is None or value.ndim < 2 or item.high > 255:
+    if item.constant is None or value is None or value.ndim < 2 or item.high > 255 or item.into is not None:
         return None
     if "ConvTranspose" in item.reader_kinds and item.scale.size == 1:
         return None  # which axis TensorRT takes is contradictory: one scale is the safe choice
@@ -213,7 +249,8 @@ def _weight(model: onnx.ModelProto, fit: _Fit, *, odd: bool) -> Suspicion:
         if single
         else f"{reader}: the weights' scales do not fit the weights"
     )
-    structural = single and odd and (fit.excess >= POOR_DB or fit.ratio > CHANNEL_RATIO)
+    poor = fit.excess >= (POOR_DB if single else ODD_WEIGHTS_DB)
+    structural = odd and (poor or (single and fit.ratio > CHANNEL_RATIO))
     return Suspicion(
         fit.kind, item, title, (_channel_words(fit),), PER_CHANNEL,
         lambda: without_pairs(model, {fit.output: fit.mended}), fit.excess, structural=structural,
@@ -254,7 +291,7 @@ def _channel_error(fake: NDArray[np.float64], value: NDArray[Any], axis: int) ->
         np.moveaxis(np.asarray(x, np.float64), axis, 0).reshape(value.shape[axis], -1) for x in (fake, value)
     )
     power = (theirs**2).sum(axis=1)
-    live = power > 0
+    live = power > DEAD * power.max(initial=0.0)
     if not live.any():
         return 0.0
     return float(np.mean(np.minimum(((ours - theirs) ** 2).sum(axis=1)[live] / power[live], 1.0)))

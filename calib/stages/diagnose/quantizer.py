@@ -29,6 +29,7 @@ class Quantizer:
         exact: whether ``constant`` holds the float weights themselves.
         readers: labels of the nodes that read it.
         reader_kinds: their operators.
+        into: scale and zero point of its QuantizeLinear where they are not those of the DequantizeLinear.
     """
 
     tensor: str
@@ -43,6 +44,7 @@ class Quantizer:
     exact: bool = True
     readers: tuple[str, ...] = ()
     reader_kinds: tuple[str, ...] = ()
+    into: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @property
     def channel_axis(self) -> int:
@@ -61,7 +63,7 @@ class Quantizer:
 
     def integers(self, value: NDArray[Any]) -> NDArray[np.float64]:
         """What the integers would be without their limits: rounded half to even."""
-        scale, zero = (self.shaped(item, value.ndim) for item in (self.scale, self.zero))
+        scale, zero = (self.shaped(item, value.ndim) for item in self.into or (self.scale, self.zero))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.rint(np.asarray(value, np.float64) / scale) + zero)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,10 @@ class _Stripper:
         value = self.stored.value(quantize.input[0]) if constant else None
         source = quantize.input[0]
         self.instead[node.output[0]] = source if constant else self._clamped(source, said[0], said[1], said[2])
-        return self._made(quantize.input[0], quantize, node, said, value, exact=True)
+        made = self._made(quantize.input[0], quantize, node, said, value, exact=True)
+        into = self._scale(quantize, None)
+        same = into is None or all(np.array_equal(*pair) for pair in zip(into[:2], said[:2], strict=True))
+        return made if same or into is None else replace(made, into=into[:2])
 
     def _of_integers(self, node: onnx.NodeProto) -> Quantizer | None:
         value = self.stored.value(node.input[0])
