@@ -24,6 +24,7 @@ from calib.edges.evaluation.loading import call_factory  # noqa: E402
 from calib.edges.progress import SilentProgress  # noqa: E402
 from calib.edges.qat.exporting import ExportOptions, export_module  # noqa: E402
 from calib.edges.qat.module import OnnxModule  # noqa: E402
+from calib.edges.qat.world import World, join_world, together  # noqa: E402
 from calib.errors import CalibError, ModelError, UsageError  # noqa: E402
 from calib.jobs.build import BuildRequest  # noqa: E402
 from calib.jobs.build import build as run_build  # noqa: E402
@@ -108,6 +109,14 @@ def test_a_build_of_other_weights_is_told(data: Evalset, weights: Path, build: P
     heard = Heard()
     run_qat(request(data, tmp_path / "same", weights=weights, init=str(build)), heard)
     assert not [text for text in heard.warnings if "other weights" in text]
+
+
+def test_a_build_is_not_written_over(data: Evalset, exported: Path, build: Path) -> None:
+    before = {path.name: path.read_bytes() for path in build.iterdir() if path.is_file()}
+    for init in (None, str(build)):
+        with pytest.raises(UsageError, match="a folder of its own for the training, got the folder"):
+            run_qat(request(data, build, str(exported), init=init), SilentProgress())
+    assert {path.name: path.read_bytes() for path in build.iterdir() if path.is_file()} == before
 
 
 def test_the_wrong_flag_is_named(data: Evalset, tmp_path: Path) -> None:
@@ -227,3 +236,25 @@ def test_labels_without_a_single_pixel_are_told(data: Evalset, exported: Path, b
     run_qat(replace(asked, data=str(folder / data.manifest.name)), heard)
     assert [text for text in heard.warnings if "no labelled pixel to learn from" in text]
     assert not [text for text in heard.warnings if "measure mIoU on" in text]
+
+
+def test_the_loss_of_another_process_is_told_from_an_error_of_ones_own() -> None:
+    pair, alone = World(1, 2, torch.device("cpu")), World(0, 1, torch.device("cpu"))
+    text = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:38103"
+    with (
+        pytest.raises(UsageError, match="process 2 of 2: expected the others to go on, got one that ended"),
+        together(pair),
+    ):
+        raise RuntimeError(text)
+    for world, said in ((alone, text), (pair, "mat1 and mat2 shapes cannot be multiplied")):
+        with pytest.raises(RuntimeError, match=said.split(":", maxsplit=1)[0].replace("[", r"\[")), together(world):
+            raise RuntimeError(said)
+
+
+@pytest.mark.parametrize(("size", "said"), [("2", "processes that torchrun started"), ("two", "a whole number")])
+def test_a_world_that_nobody_started_is_one_error(size: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=said):
+        join_world("cpu")
