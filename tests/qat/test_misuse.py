@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from calib.edges.evaluation.loading import call_factory  # noqa: E402
 from calib.edges.progress import SilentProgress  # noqa: E402
 from calib.edges.qat.exporting import ExportOptions, export_module  # noqa: E402
 from calib.edges.qat.module import OnnxModule  # noqa: E402
+from calib.edges.qat.world import World, join_world, together  # noqa: E402
 from calib.errors import CalibError, ModelError, UsageError  # noqa: E402
 from calib.jobs.build import BuildRequest  # noqa: E402
 from calib.jobs.build import build as run_build  # noqa: E402
@@ -110,6 +110,14 @@ def test_a_build_of_other_weights_is_told(data: Evalset, weights: Path, build: P
     assert not [text for text in heard.warnings if "other weights" in text]
 
 
+def test_a_build_is_not_written_over(data: Evalset, exported: Path, build: Path) -> None:
+    before = {path.name: path.read_bytes() for path in build.iterdir() if path.is_file()}
+    for init in (None, str(build)):
+        with pytest.raises(UsageError, match="a folder of its own for the training, got the folder"):
+            run_qat(request(data, build, str(exported), init=init), SilentProgress())
+    assert {path.name: path.read_bytes() for path in build.iterdir() if path.is_file()} == before
+
+
 def test_the_wrong_flag_is_named(data: Evalset, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--distill-weight: expected 0 to 1, got 2"):
         run_qat(request(data, tmp_path / "out", distill=2.0), SilentProgress())
@@ -124,15 +132,6 @@ def test_a_module_that_cannot_be_imported_is_one_error(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UsageError, match=rf"a module {name} that can be imported, got \w+: .*line 1\)"):
         call_factory(f"{name}:net")
-
-
-@contextmanager
-def unfolded() -> Iterator[None]:
-    """Leave batch normalisation where PyTorch's exporter leaves it, as an export of one's own has it."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr("calib.edges.qat.exporting.fold_norms", lambda model: ())
-    yield
-    patch.undo()
 
 
 class Transposed(Plain):
@@ -151,33 +150,28 @@ class Transposed(Plain):
 
 def test_ranges_of_an_export_with_its_normalisation_go_to_the_folded_network(data: Evalset, tmp_path: Path) -> None:
     """The sum before the normalisation is no tensor of the folded network, and has a far smaller range."""
-    torch.manual_seed(0)
-    options, example = ExportOptions(inputs=("image",), outputs=("logits",)), [torch.randn(2, 3, 32, 48)]
     network = Transposed().eval()
-    with unfolded():
-        onnx.save(export_module(network, example, options, "net"), tmp_path / "net.onnx")
-    one, two = (
-        analyse(model) for model in (onnx.load(tmp_path / "net.onnx"), export_module(network, example, options, "n"))
-    )
-    assert [node.op_type for node in one.nodes if node.op_type == "BatchNormalization"]
-    assert not [node.op_type for node in two.nodes if node.op_type == "BatchNormalization"]
-    run_build(
-        BuildRequest(
-            tmp_path / "net.onnx",
-            str(data.manifest),
-            tmp_path / "build",
-            split="train",
-            num_images=4,
-            calibrators=("minmax",),
-        ),
-        SilentProgress(),
-    )
+    options = ExportOptions(inputs=("image",), outputs=("logits",))
+    model = export_module(network, [torch.randn(2, 3, 32, 48)], options, "net")
+    assert [node.op_type for node in model.graph.node if node.op_type == "BatchNormalization"]
+    onnx.save(model, tmp_path / "net.onnx")
+    asked = BuildRequest(
+        tmp_path / "net.onnx", str(data.manifest), tmp_path / "build", split="train", num_images=4,
+        calibrators=("minmax",),
+    )  # fmt: skip
+    run_build(asked, SilentProgress())
+    observed = {
+        item["name"]: item["ranges"]["minmax"]["amax"]
+        for item in json.loads((tmp_path / "build" / "ranges.json").read_bytes())["tensors"]
+        if "minmax" in item["ranges"]
+    }
     import calib.qat
 
-    theirs = calib.qat.prepare(tmp_path / "net.onnx", tmp_path / "build").plan.activations
-    mine = calib.qat.prepare(network, tmp_path / "build", torch.zeros(1, 3, 32, 48)).plan.activations
-    assert [pair.amax for pair in mine] == [pair.amax for pair in theirs]
-    assert [pair.tensor for pair in mine if "norm" in pair.tensor]
+    plan = calib.qat.prepare(network, tmp_path / "build", torch.zeros(1, 3, 32, 48)).plan
+    assert plan is not None
+    found = {pair.tensor: pair.amax for pair in plan.activations}
+    assert [name for name in found if "norm" in name]
+    assert {name: observed["image" if name == "input" else name] for name in found} == found
 
 
 def test_a_bias_stored_with_a_mean_is_no_weight() -> None:
@@ -227,3 +221,25 @@ def test_labels_without_a_single_pixel_are_told(data: Evalset, exported: Path, b
     run_qat(replace(asked, data=str(folder / data.manifest.name)), heard)
     assert [text for text in heard.warnings if "no labelled pixel to learn from" in text]
     assert not [text for text in heard.warnings if "measure mIoU on" in text]
+
+
+def test_the_loss_of_another_process_is_told_from_an_error_of_ones_own() -> None:
+    pair, alone = World(1, 2, torch.device("cpu")), World(0, 1, torch.device("cpu"))
+    text = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:38103"
+    with (
+        pytest.raises(UsageError, match="process 2 of 2: expected the others to go on, got one that ended"),
+        together(pair),
+    ):
+        raise RuntimeError(text)
+    for world, said in ((alone, text), (pair, "mat1 and mat2 shapes cannot be multiplied")):
+        with pytest.raises(RuntimeError, match=said.split(":", maxsplit=1)[0].replace("[", r"\[")), together(world):
+            raise RuntimeError(said)
+
+
+@pytest.mark.parametrize(("size", "said"), [("2", "processes that torchrun started"), ("two", "a whole number")])
+def test_a_world_that_nobody_started_is_one_error(size: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=said):
+        join_world("cpu")

@@ -74,16 +74,56 @@ def table_of(state: Mapping[str, NDArray[Any]], kind: str, place: str, settings:
     if not stated:
         raise _none(state, place)
     kept = {name: amax for name, amax in stated.items() if kept_by(settings.get(bare_name(name)))}
-    weights = tuple(_weight(name, amax, state) for name, amax in kept.items() if name.endswith("weight_quantizer"))
+    of_weights = {name: amax for name, amax in kept.items() if name.endswith("weight_quantizer")}
+    unusable = {name: _fault(name, amax, state) for name, amax in of_weights.items()}
+    weights = tuple(_weight(name, amax, state) for name, amax in of_weights.items() if not unusable[name])
     activations = {name: amax for name, amax in kept.items() if not name.endswith("weight_quantizer")}
-    ranges = {name: TensorRange(name, float(amax.max(initial=0.0))) for name, amax in activations.items()}
+    ranges = {name: TensorRange(name, float(amax.max())) for name, amax in activations.items()}
     wide = tuple(name for name, amax in activations.items() if amax.size > 1)
     text = "have a range per channel; TensorRT takes one a tensor, the largest"
     remarks = [Remark("per_channel_activation", wide, text, blocks=True)] if wide else []
+    remarks += [
+        Remark("weight_range", tuple(name for name, found in unusable.items() if found == fault), fault, blocks=True)
+        for fault in dict.fromkeys(filter(None, unusable.values()))
+    ]
     remarks += [*_learned(state), *foreign_fields(state)]
     remarks += settings_remarks(settings, {bare_name(name) for name in stated})
     parameters = {key: value for key, value in state.items() if key.endswith(PARAMETERS) and "quantizer" not in key}
     return RangeTable(ranges, kind, place, weights, naming="module", remarks=tuple(remarks), parameters=parameters)
+
+
+def _fault(name: str, amax: NDArray[np.float64], state: Mapping[str, NDArray[Any]]) -> str:
+    """Say what is wrong with the ranges of a weight; empty where nothing is."""
+    if not np.isfinite(amax).all() or (amax < 0).any():
+        return "hold ranges that are negative, infinite or NaN"
+    weight = _beside(name, state)
+    if weight is None or weight.dtype.kind != "f":
+        return ""
+    aligned = amax.ndim == weight.ndim
+    wrong = [
+        length for axis, length in enumerate(amax.shape) if length > 1 and not _has_axis(weight, axis, length, aligned)
+    ]
+    if wrong:
+        return "have ranges for another number of channels than their weight has"
+    reach = np.abs(np.asarray(weight, np.float64))
+    dead = np.any((amax == 0) & (_reach(reach, amax.shape) > 0)) if aligned else np.all(amax == 0) and reach.any()
+    return "have a range of 0 where the weight is not 0" if bool(dead) else ""
+
+
+def _has_axis(weight: NDArray[Any], axis: int, length: int, aligned: bool) -> bool:
+    return weight.shape[axis] == length if aligned else length in weight.shape
+
+
+def _reach(magnitude: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Largest magnitude along every axis that the ranges have one value for, in the ranges' shape."""
+    axes = tuple(place for place, length in enumerate(shape) if length == 1)
+    return np.asarray(magnitude.max(axes, keepdims=True, initial=0.0))
+
+
+def _beside(name: str, state: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+    """Find the weight that a quantizer belongs to."""
+    found = split_quantizer(name)
+    return state.get(f"{found[0]}.weight" if found and found[0] else "weight")
 
 
 def _stated(state: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[np.float64]]:
@@ -130,8 +170,7 @@ def _weight(name: str, amax: NDArray[np.float64], state: Mapping[str, NDArray[An
     axis = long[0] if len(long) == 1 else None
     with np.errstate(over="ignore", invalid="ignore"):
         scales = np.asarray((amax.reshape(-1) if axis is not None else amax.max()) / LEVELS, np.float32)
-    found = split_quantizer(name)
-    weight = state.get(f"{found[0]}.weight" if found and found[0] else "weight")
+    weight = _beside(name, state)
     observed = None if weight is None else _observed(np.asarray(weight), axis, amax.shape)
     return WeightRange(name, scales.astype(np.float64), axis, observed, rank=amax.ndim or None)
 

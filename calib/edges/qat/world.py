@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +15,8 @@ import torch.distributed as dist
 from calib.errors import UsageError
 
 Tensor = Any
+LOST = re.compile(r"closed by peer|reset by peer|Connection refused|Broken pipe|remote process exited|[Tt]imed out")
+"""How the libraries of communication say that another process is gone."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,65 @@ def join_world(device: str) -> World:
             got="none" if torch.version.cuda else "a PyTorch built without CUDA",
             remedy="use --device cpu, or install the CUDA build of PyTorch; `calib doctor` says what is there",
         )
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    size, local = _number("WORLD_SIZE", 1), _number("LOCAL_RANK", 0)
     chosen = torch.device("cuda", local) if device == "cuda" else torch.device("cpu")
     if device == "cuda":
+        _require_gpu_of_its_own(local)
         torch.cuda.set_device(chosen)
     if size > 1 and not dist.is_initialized():
-        if device == "cuda":
-            dist.init_process_group("nccl", device_id=chosen)
+        _join(chosen, size)
+    return World(dist.get_rank() if size > 1 else 0, size, chosen)
+
+
+def _number(name: str, default: int) -> int:
+    given = os.environ.get(name, str(default))
+    if not given.isdecimal():
+        raise UsageError(name, expected="a whole number, as torchrun sets it", got=repr(given), remedy=f"unset {name}")
+    return int(given)
+
+
+def _require_gpu_of_its_own(local: int) -> None:
+    found = torch.cuda.device_count()
+    if local >= found:
+        raise UsageError(
+            f"process {local + 1} of this machine", expected="a GPU of its own", got=f"{found} GPUs",
+            remedy=f"start with torchrun --nproc-per-node {found}",
+        )  # fmt: skip
+
+
+def _join(device: Any, size: int) -> None:
+    try:
+        if device.type == "cuda":
+            dist.init_process_group("nccl", device_id=device)
         else:
             dist.init_process_group("gloo")
-    return World(dist.get_rank() if size > 1 else 0, size, chosen)
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"WORLD_SIZE={size}",
+            expected="processes that torchrun started",
+            got=" ".join(str(error).split())[:200],
+            remedy="start with torchrun --nproc-per-node N -m calib qat …, or unset WORLD_SIZE to train alone",
+        ) from error
+
+
+@contextlib.contextmanager
+def together(world: World) -> Iterator[None]:
+    """Tell the loss of another process, which says itself why it ended, from an error of one's own.
+
+    Raises:
+        UsageError: another process ended.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if world.size == 1 or not LOST.search(str(error)):
+            raise
+        raise UsageError(
+            f"process {world.rank + 1} of {world.size}",
+            expected="the others to go on",
+            got="one that ended",
+            remedy="its own message says why; run the same command again once that is mended",
+        ) from error
 
 
 def leave_world() -> None:

@@ -17,7 +17,7 @@ from calib.edges.patterns import read_patterns
 from calib.edges.progress import SilentProgress
 from calib.edges.provenance import library_versions, now, sha256_bytes
 from calib.edges.written import Written, describe_file, json_bytes
-from calib.errors import MissingLibraryError
+from calib.errors import MissingLibraryError, UsageError
 from calib.jobs.qat.artifacts import (
     QDQ_NAME,
     TRAINING,
@@ -89,14 +89,15 @@ def run_qat(request: QatRequest, progress: Progress) -> QatResult:
     request = replace(settle_backend(request), keep_float=read_patterns(request.keep_float))
     require_torch()
     require_backend(request)
-    from calib.edges.qat.world import join_world, leave_world
+    from calib.edges.qat.world import join_world, leave_world, together
 
     splits = choose_splits(request)
     origin = find_origin(request)
     world = join_world(request.device)
     try:
         shown = progress if world.first else SilentProgress()
-        return _Job(request, splits, origin, world, shown, started).run()
+        with together(world):
+            return _Job(request, splits, origin, world, shown, started).run()
     finally:
         leave_world()
 
@@ -124,6 +125,7 @@ class _Job:
         if finished is not None:
             return finished
         if self.world.first:
+            _refuse_build(folder, self.request.init)
             names = list(planned_names(control=self.request.control))
             folder.refuse_foreign(names)
             if folder.begin(key, names):
@@ -201,6 +203,23 @@ class _Job:
         page = render_training_report(self.request, training, product, document, written)
         write_atomic(folder.path / REPORT, page)
         written.append(describe_file(folder.path / REPORT, "the report to look at"))
+
+
+def _refuse_build(folder: BuildFolder, init: str | None) -> None:
+    """Refuse to write over what a build left: perhaps the very ranges that training starts from.
+
+    Raises:
+        UsageError: the output is such a folder.
+    """
+    found = folder.provenance()
+    same = init is not None and Path(init).exists() and Path(init).resolve() == folder.path.resolve()
+    if same or (found is not None and "training" not in found):
+        raise UsageError(
+            f"-o {folder.path}",
+            expected="a folder of its own for the training",
+            got="the folder that --init names" if same else "the folder of a build, whose files would be removed",
+            remedy="choose another folder with -o",
+        )
 
 
 def chooses(trained: Trained) -> bool:
