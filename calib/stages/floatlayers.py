@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -86,9 +87,13 @@ def _is_named(pattern: str, names: frozenset[str]) -> bool:
 
 def _unknown(pattern: str, decisions: Iterable[Decision]) -> UsageError:
     layers = [item.label for item in decisions if item.status == "int8"]
+    core = max(re.split(r"[*?\[\]]+", pattern), key=len)
+    near = [name for name in layers if core in name]
     return UsageError(
         f"{FLAG} {pattern}",
         expected="a pattern of nodes, or of tensors that they make",
         got="none that it names",
-        remedy=f"of {len(layers)} layers that can run in INT8 the names are {few(layers)}; quote * for the shell",
+        remedy=f"name {few(near)} in full, or put * before and after {core!r}"
+        if near
+        else f"of {len(layers)} layers that can run in INT8 the names are {few(layers)}; quote * for the shell",
     )

@@ -79,6 +79,9 @@ def test_a_pattern_that_names_nothing_is_refused_with_names_that_would(model: on
     with pytest.raises(UsageError, match="nowhere") as error:
         find_float_layers(model, ["stem", "nowhere*"], "trt10")
     assert "stem, body.0.conv" in error.value.remedy
+    with pytest.raises(UsageError) as error:
+        find_float_layers(model, ["0.conv*"], "trt10")
+    assert error.value.remedy == "name body.0.conv in full, or put * before and after '0.conv'"
 
 
 def test_without_patterns_the_rules_stand(model: onnx.ModelProto) -> None:
