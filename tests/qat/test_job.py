@@ -341,12 +341,13 @@ def test_an_interrupt_ends_with_130_and_the_same_command_goes_on(
     data: Evalset, weights: Path, build: Path, repository: Path, tmp_path: Path
 ) -> None:
     environment = {**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"}
-    more = ("--steps", "300", "--no-control")
+    more = ("--steps", "200", "--no-control")
     command = [sys.executable, "-m", "calib", *arguments(data, weights, build, tmp_path, *more)]
     with subprocess.Popen(command, cwd=repository, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        next(line for line in iter(process.stderr.readline, "") if line.startswith("validated on"))
-        time.sleep(3)
+        while process.poll() is None and not (tmp_path / ".partial" / "start.json").exists():
+            time.sleep(0.02)
+        time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait(60) == 130, rest

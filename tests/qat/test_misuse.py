@@ -118,6 +118,21 @@ def test_a_build_is_not_written_over(data: Evalset, exported: Path, build: Path)
     assert {path.name: path.read_bytes() for path in build.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize("kind", ["images", "labels"])
+def test_a_finished_training_is_done_again_where_a_file_has_changed(
+    kind: str, data: Evalset, exported: Path, build: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "set"
+    shutil.copytree(data.manifest.parent, folder)
+    asked = request(data, tmp_path / "out", str(exported), init=str(build))
+    asked = replace(asked, data=str(folder / data.manifest.name))
+    assert not run_qat(asked, SilentProgress()).reused
+    assert run_qat(asked, SilentProgress()).reused
+    one, other = sorted((folder / kind / "train").glob("*.png"))[:2]
+    one.write_bytes(other.read_bytes())
+    assert not run_qat(asked, SilentProgress()).reused
+
+
 def test_the_wrong_flag_is_named(data: Evalset, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--distill-weight: expected 0 to 1, got 2"):
         run_qat(request(data, tmp_path / "out", distill=2.0), SilentProgress())

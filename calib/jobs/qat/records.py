@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import Any
 from calib.core.gate.provenance import SCHEMA
 from calib.edges.files import sha256_file
 from calib.edges.provenance import host
+from calib.errors import CalibError
 from calib.jobs.qat.artifacts import NAME, Product
 from calib.jobs.qat.changes import range_changes, weight_changes
 from calib.jobs.qat.ground import Ground
@@ -18,6 +20,7 @@ from calib.jobs.qat.request import QatRequest
 from calib.jobs.qat.splits import Splits
 from calib.jobs.qat.training import Trained, control_settings
 from calib.types.data import Dataset
+from calib.types.progress import Progress
 
 TRAINED, VALIDATED = "training", "validation"
 
@@ -83,6 +86,31 @@ def hash_images(splits: Splits, *, validated: bool, workers: int) -> dict[str, t
     """
     found = _hash(splits.train, TRAINED, workers)
     return {**_hash(splits.valid, VALIDATED, workers), **found} if validated or splits.held_out else found
+
+
+def content_digest(splits: Splits, workers: int, progress: Progress) -> str:
+    """Fingerprint of every image and label file; files that cannot be read are reported by whoever reads them next.
+
+    Args:
+        splits: the images.
+        workers: files read at once.
+        progress: is shown how many are read.
+    """
+    records = (*splits.train.records, *splits.valid.records)
+    paths = sorted({path for record in records for path in (record.path, record.label) if path is not None})
+    digest = hashlib.sha256()
+    with ThreadPoolExecutor(workers) as pool, progress.task("reading files", len(paths)) as shown:
+        for found in pool.map(_content, paths):
+            digest.update(found)
+            shown.advance(1)
+    return digest.hexdigest()
+
+
+def _content(path: str) -> bytes:
+    try:
+        return bytes.fromhex(sha256_file(Path(path)))
+    except (OSError, CalibError):
+        return b"unreadable"
 
 
 def _hash(dataset: Dataset, purpose: str, workers: int) -> dict[str, tuple[str, str]]:

@@ -31,7 +31,7 @@ from calib.jobs.qat.artifacts import (
 from calib.jobs.qat.backends import backend_versions, require_backend, settle_backend
 from calib.jobs.qat.ground import FLOAT, Ground, prepare_ground
 from calib.jobs.qat.network import Origin, find_origin
-from calib.jobs.qat.records import cost_words, hash_images, provenance, training_document
+from calib.jobs.qat.records import content_digest, cost_words, hash_images, provenance, training_document
 from calib.jobs.qat.reporting import fell, render_training_report
 from calib.jobs.qat.request import QatRequest, check_request, fingerprint
 from calib.jobs.qat.splits import Splits, choose_splits
@@ -120,10 +120,10 @@ class _Job:
             return self._run(folder)
 
     def _run(self, folder: BuildFolder) -> QatResult:
-        key = self._fingerprint()
-        finished = self._finished(folder, key)
-        if finished is not None:
-            return finished
+        key = self._fingerprint() if self.world.first else {}
+        finished = self._finished(folder, key) if self.world.first else None
+        if self.world.agree(float(finished is not None)):
+            return finished or QatResult(folder.path, {}, reused=True)
         if self.world.first:
             _refuse_build(folder, self.request.init)
             names = list(planned_names(control=self.request.control))
@@ -145,9 +145,11 @@ class _Job:
         versions = {**library_versions(), "torch": _torch_version(), **backend_versions(self.request)}
         splits, start = self.splits, _start_digest(self.request.init)
         start = " ".join([start, *(f"--keep-float {pattern}" for pattern in kept_in_float(self.request.init))])
-        return fingerprint(
+        asked = fingerprint(
             self.request, splits.train, splits.valid, self.origin.digest, versions, start, self.world.size
         )
+        workers = self.request.workers or os.cpu_count() or 1
+        return {**asked, "content": content_digest(splits, workers, self.progress)}
 
     def _finished(self, folder: BuildFolder, key: Mapping[str, Any]) -> QatResult | None:
         """A finished training of the same request; its file of curves is what was written then."""
