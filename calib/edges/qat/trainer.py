@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,9 @@ class Trainer:
         if self.world.size == 1:
             return network
         devices = [self.world.device.index] if self.world.device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(network, device_ids=devices, broadcast_buffers=False)
+        with warnings.catch_warnings():  # PyTorch 2.13 renames the argument that earlier versions know alone
+            warnings.simplefilter("ignore", FutureWarning)
+            return nn.parallel.DistributedDataParallel(network, device_ids=devices, broadcast_buffers=False)
 
     def train(self, progress: Progress, workers: int) -> State:
         """Train to the end, or go on from the checkpoint.
