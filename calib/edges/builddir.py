@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from calib.core.gate.provenance import is_training
 from calib.core.statfile import pack, unpack
 from calib.edges.files import make_output_folder, output_errors, sha256_file, write_atomic
 from calib.edges.folderlock import LOCK, sole_writer
-from calib.errors import FormatError, OutputError
+from calib.errors import FormatError, OutputError, UsageError
 from calib.stages.collect import Collected
 
 PARTIAL = ".partial"
@@ -22,6 +23,7 @@ ENVELOPE = "provenance.dsse.json"
 VOUCHERS = (PROVENANCE, STATEMENT, ENVELOPE)
 """Files that vouch for the others and so are not listed among the outputs."""
 EVALUATION = "evaluation.json"
+TRAINING = "training.json"
 RELEASE = "calibration.cache"
 REPORT = "report.html"
 STATISTICS = "statistics.npz"
@@ -78,6 +80,26 @@ class BuildFolder:
                 expected="a folder without files of other origin under the names of a build's",
                 got=f"{len(foreign)} that no build accounts for: {', '.join(foreign[:3])}",
                 remedy="choose another folder with -o, or move them away",
+            )
+
+    def refuse_other_kind(self, *, training: bool) -> None:
+        """Refuse to bring a build up to date as a training, or a training as a build, which would remove its files.
+
+        Args:
+            training: whether a training is to be written.
+
+        Raises:
+            UsageError: the folder holds the other kind, finished or interrupted.
+        """
+        found, begun = self.provenance(), self._interrupted().get("writes", [])
+        kinds = {is_training(found)} if found is not None else set()
+        kinds |= {TRAINING in begun} if begun else set()
+        if (not training) in kinds:
+            raise UsageError(
+                f"-o {self.path}",
+                expected=f"a folder of its own for the {'training' if training else 'build'}",
+                got=f"the folder of a {'build' if training else 'training'}, whose files would be removed",
+                remedy="choose another folder with -o",
             )
 
     def finished(self, request: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -118,6 +118,29 @@ def test_a_build_is_not_written_over(data: Evalset, exported: Path, build: Path)
     assert {path.name: path.read_bytes() for path in build.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_training_is_not_written_over_by_a_build(
+    interrupted: bool, data: Evalset, exported: Path, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = request(data, tmp_path / "out", str(exported), init=str(build), control=interrupted)
+    if interrupted:
+        monkeypatch.setattr("calib.jobs.qat.run.control_settings", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_qat(asked, SilentProgress())
+    else:
+        run_qat(asked, SilentProgress())
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    wanted = BuildRequest(exported, str(data.manifest), tmp_path / "out", split="train", num_images=4)
+    with pytest.raises(UsageError, match="a folder of its own for the build, got the folder of a training"):
+        run_build(wanted, SilentProgress())
+    after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def _interrupt(trained: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("kind", ["images", "labels"])
 def test_a_finished_training_is_done_again_where_a_file_has_changed(
     kind: str, data: Evalset, exported: Path, build: Path, tmp_path: Path

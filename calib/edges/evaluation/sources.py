@@ -21,7 +21,7 @@ ENGINE_MAGIC = (b"ptrt", b"ftrt")
 SELECTION = "selection.jsonl"
 TRAINED = "training"
 """Key of a provenance that only ``calib qat`` writes."""
-TRAINING, CONTROL = "training.json", "control.onnx"
+CONTROL = "control.onnx"
 """Files that only ``calib qat`` writes: its record, and the float network fine-tuned to compare with."""
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 

@@ -109,6 +109,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         finished = folder.finished(fingerprint)
         if finished is not None:
             return BuildResult(folder.path, finished, reused=True)
+        folder.refuse_other_kind(training=False)
         refuse_unfit(model, network, request.model.name)
         sources = make_sources(model, network, calibrators, progress)
         sources = keep_float(sources, request.keep_float, request.target, progress)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from calib.core.slices import Slice
+from calib.edges.builddir import TRAINING
 from calib.edges.evaluation.loading import Loaded
-from calib.edges.evaluation.sources import CONTROL, TRAINED, TRAINING, Calibration
+from calib.edges.evaluation.sources import CONTROL, TRAINED, Calibration
 from calib.edges.files import read_bytes
 from calib.errors import CalibError
 from calib.stages.compare import Sampling

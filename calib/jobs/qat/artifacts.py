@@ -12,7 +12,7 @@ import onnx
 
 from calib.core.graph import Network
 from calib.core.trtcache import render
-from calib.edges.builddir import RELEASE, REPORT, VOUCHERS
+from calib.edges.builddir import RELEASE, REPORT, TRAINING, VOUCHERS
 from calib.edges.evaluation.sources import SELECTION
 from calib.edges.files import write_atomic
 from calib.edges.models import load_model
@@ -30,7 +30,6 @@ NAME = "qat"
 """Name of the variant: of its files, and in evaluations."""
 FLOAT_NAME, CONTROL_NAME = "float.onnx", "control.onnx"
 QDQ_NAME, TWIN_NAME, CACHE_NAME = f"{NAME}.qdq.onnx", f"{NAME}.float.onnx", f"{NAME}.cache"
-TRAINING = "training.json"
 
 
 def planned_names(*, control: bool) -> Iterator[str]:

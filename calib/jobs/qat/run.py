@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calib.core.attestation import make_statement
-from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, BuildFolder
+from calib.edges.builddir import PROVENANCE, RELEASE, REPORT, STATEMENT, TRAINING, BuildFolder
 from calib.edges.files import sha256_file, write_atomic
 from calib.edges.patterns import read_patterns
 from calib.edges.progress import SilentProgress
@@ -20,7 +20,6 @@ from calib.edges.written import Written, describe_file, json_bytes
 from calib.errors import MissingLibraryError, UsageError
 from calib.jobs.qat.artifacts import (
     QDQ_NAME,
-    TRAINING,
     Product,
     make_product,
     planned_names,
@@ -125,7 +124,7 @@ class _Job:
         if self.world.agree(float(finished is not None)):
             return finished or QatResult(folder.path, {}, reused=True)
         if self.world.first:
-            _refuse_build(folder, self.request.init)
+            _refuse_start(folder, self.request.init)
             names = list(planned_names(control=self.request.control))
             folder.refuse_foreign(names)
             if folder.begin(key, names):
@@ -207,21 +206,20 @@ class _Job:
         written.append(describe_file(folder.path / REPORT, "the report to look at"))
 
 
-def _refuse_build(folder: BuildFolder, init: str | None) -> None:
-    """Refuse to write over what a build left: perhaps the very ranges that training starts from.
+def _refuse_start(folder: BuildFolder, init: str | None) -> None:
+    """Refuse to write over what the training starts from, or over any other build.
 
     Raises:
         UsageError: the output is such a folder.
     """
-    found = folder.provenance()
-    same = init is not None and Path(init).exists() and Path(init).resolve() == folder.path.resolve()
-    if same or (found is not None and "training" not in found):
+    if init is not None and Path(init).exists() and Path(init).resolve() == folder.path.resolve():
         raise UsageError(
             f"-o {folder.path}",
             expected="a folder of its own for the training",
-            got="the folder that --init names" if same else "the folder of a build, whose files would be removed",
+            got="the folder that --init names",
             remedy="choose another folder with -o",
         )
+    folder.refuse_other_kind(training=True)
 
 
 def chooses(trained: Trained) -> bool:
