@@ -148,3 +148,14 @@ def test_a_pair_behind_what_saturates_is_judged_too() -> None:
     made = edits.pair_at(quantize_model(graph, minmax(graph, {"x": x})).model, "y", 0.01, ()).model
     found = examined(graph, made, x)
     assert [item.tensor for item in found.causes][:1] == ["y/inner"]
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan, -1.0])
+def test_a_scale_that_is_none_is_named(scale: float) -> None:
+    x = noise(1, 3, 24, 24)
+    graph = depthwise(1.0)
+    made = quantized(graph, x)
+    stored = next(item for item in made.graph.initializer if item.name == "t1_scale")
+    stored.CopyFrom(onnx.numpy_helper.from_array(np.float32(scale), "t1_scale"))
+    found = examined(graph, made, x)
+    assert ("bad-scale", "t1") in {(item.kind, item.tensor) for item in found.causes}
