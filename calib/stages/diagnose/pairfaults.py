@@ -144,14 +144,14 @@ def _ranges(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Sus
         item = meter.quantizer
         if item.constant is not None or not meter.elements or item.into is not None:
             continue
+        odd = alone and meter.excess_db > ODD_DB
         if not (np.isfinite(item.scale).all() and (item.scale > 0).all()):
             yield _range(model, output, meter, "bad-scale", f"the scale is {item.scale.min():g}", math.inf)
         elif _moved_away(meter):
             words = f"zero point {item.zero.flat[0]:g} moves the range to {_limits(meter)}"
-            yield _range(model, output, meter, "zero-point", words, meter.excess_db)
+            yield replace(_range(model, output, meter, "zero-point", words, meter.excess_db), structural=odd)
         elif (suspect := _suspect(meter, lonely=lonely)) is not None:
             kind = "range-clips" if _width_db(meter) < -0.5 else "range-coarse"
-            odd = alone and meter.excess_db > ODD_DB
             words = f"the range is {_limits(meter)}"
             yield replace(_range(model, output, meter, kind, words, suspect), structural=odd)
 
