@@ -6,7 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
+from calib.core.difference import difference
+from calib.jobs.diagnose.verdict import decide
+from calib.stages.diagnose.ladder import Rung, Standing
 from calib.stages.qdq import quantize_model
+from calib.types.diagnosis import Cause
 from tests.diagnose import edits
 from tests.diagnose.nets import examined, net, node, noise
 from tests.graphs import minmax
@@ -148,3 +152,26 @@ def test_a_pair_behind_what_saturates_is_judged_too() -> None:
     made = edits.pair_at(quantize_model(graph, minmax(graph, {"x": x})).model, "y", 0.01, ()).model
     found = examined(graph, made, x)
     assert [item.tensor for item in found.causes][:1] == ["y/inner"]
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan, -1.0])
+def test_a_scale_that_is_none_is_named(scale: float) -> None:
+    x = noise(1, 3, 24, 24)
+    graph = depthwise(1.0)
+    made = quantized(graph, x)
+    stored = next(item for item in made.graph.initializer if item.name == "t1_scale")
+    stored.CopyFrom(onnx.numpy_helper.from_array(np.float32(scale), "t1_scale"))
+    found = examined(graph, made, x)
+    assert ("bad-scale", "t1") in {(item.kind, item.tensor) for item in found.causes}
+
+
+def test_the_verdict_names_the_tensors_and_the_flips_that_points_hide() -> None:
+    step = difference(np.array([1.0, 2.0]), np.array([1.5, 0.5]))
+    below = Standing(Rung("optimized", "", "runtime"), step, step, 0.0, 0.0, accuracy={"miou": 0.48})
+    rung = Rung("fake-quant", "", "quantization", "optimized")
+    standing = Standing(rung, step, step, 0.04, 0.04, accuracy={"miou": 0.49})
+    remark = Cause("quantization", "activation-uneven", "", "Conv_1", "t0", severity="remark")
+    words = decide([], [below, standing], [remark]).words
+    assert "costs no mIoU (+1.00 points), though 4.00% of the pixels change class" in words
+    assert "most of the error comes from t0, where one scale serves channels of unlike range" in words
+    assert "spread over the network" in decide([], [below, standing]).words

@@ -13,6 +13,7 @@ from calib.core.graph import analyse
 from calib.core.lint.engine import lint_model
 from calib.core.plan import PlacementOptions
 from calib.stages.convert_opset import convert_opset
+from calib.stages.equalize import equalize
 from calib.stages.foldnorms import fold_norms
 from calib.stages.qdq import quantize_model
 from tests.graphs import feeds, minmax, model, node, run
@@ -228,6 +229,18 @@ def test_scales_of_a_qdq_network_belong_to_the_folded_weights(target):
     names = {item.name for item in analyse(result.model).activations}
     assert {"an", "bn", "cn"} <= names
     assert not {"a", "b", "c"} & names
+
+
+def test_equalization_goes_through_what_is_folded():
+    rng = np.random.default_rng(4)
+    weights = {"w": rng.normal(0, 1, (4, 3, 1, 1)), "v": rng.normal(0, 1, (2, 4, 1, 1))}
+    weights = {name: value.astype(np.float32) for name, value in weights.items()} | norm_weights(rng, 4)
+    weights["w"][0] *= 1000
+    nodes = [node("Conv", "x,w", "h"), norm("h"), node("Relu", "y", "r"), node("Conv", "r,v", "out")]
+    graph = model(nodes, {"x": (1, 3, 4, 4)}, ["out"], weights)
+    assert equalize(graph).pairs == ()
+    (pair,) = equalize(fold_norms(graph).model).pairs
+    assert pair.tensors == ("y", "r")
 
 
 def test_options_that_name_an_unnamed_layer_still_name_it():

@@ -27,7 +27,7 @@ UNEVEN = 4.0
 """Largest magnitude of a tensor over that of its middle channel from which one scale is said to be too few."""
 REMEDY = (
     "this is the network's nature, not a wrong range: let a calibrator clip the tensor (entropy, mse, percentile), "
-    "keep the layers that read it in float, or train with quantization (calib qat)"
+    "keep the layers that read it in float (calib build --keep-float), or train with quantization (calib qat)"
 )
 
 

@@ -29,6 +29,8 @@ SOUND_DB = 3.0
 ODD_WEIGHTS_DB = 8.0
 """Error of weights' scales from which they are at fault even where the rest hides it, if most others fit: their ranges,
 unlike those of activations, are known."""
+NARROW_DB, CUT_DB, FEW_SHARE = 1.6, 3.5, 0.1
+"""A range counts as clipping from a sixth below what is seen; one of few that do is suspected from a third on."""
 DEAD_DB = 180.0
 """Width of a range from which the tensor is as good as zero, and the range a floor."""
 DEAD = 1e-12
@@ -92,7 +94,7 @@ def find_faults(
 
 def _tried(item: Suspicion, base: float, score: Score) -> Cause | None:
     after = score(item.mended())
-    gain = after - base if math.isfinite(after) and math.isfinite(base) else math.inf if after > base else 0.0
+    gain = _gain(base, after)
     if gain < (TRACE_DB if item.structural else GAIN_DB):
         return None
     shown = f"mended, the output's SQNR goes from {base:.1f} to {after:.1f} dB"
@@ -102,6 +104,14 @@ def _tried(item: Suspicion, base: float, score: Score) -> Cause | None:
         impact=max(0.0, 1 - 10 ** (-gain / 10)) if math.isfinite(gain) else 1.0,
         details={"gain_db": gain, "readers": item.quantizer.readers},
     )  # fmt: skip
+
+
+def _gain(base: float, after: float) -> float:
+    """Decibels that a mend gains; infinite where it makes a number of none, or the answer equal."""
+    if math.isfinite(base) and math.isfinite(after):
+        return after - base
+    lost = [math.isnan(item) or item == -math.inf for item in (base, after)]
+    return math.inf if (lost[0] and not lost[1]) or after > base else 0.0
 
 
 def _mismatches(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Suspicion]:
@@ -126,23 +136,39 @@ def _mismatches(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator
 
 def _ranges(model: onnx.ModelProto, meters: Mapping[str, Meter]) -> Iterator[Suspicion]:
     """Activations whose range clips too much, is too coarse, or has a zero point that moves it away."""
-    active = [meter.excess_db for meter in meters.values() if meter.quantizer.constant is None and meter.elements]
-    alone = bool(active) and float(np.median(active)) < SOUND_DB
+    active = [meter for meter in meters.values() if meter.quantizer.constant is None and meter.elements]
+    alone = bool(active) and float(np.median([meter.excess_db for meter in active])) < SOUND_DB
+    narrow = sum(_width_db(meter) < -NARROW_DB for meter in active)
+    lonely = narrow <= max(1, FEW_SHARE * len(active))
     for output, meter in meters.items():
         item = meter.quantizer
-        if item.constant is not None or not meter.elements or item.into is not None or _width_db(meter) > DEAD_DB:
+        if item.constant is not None or not meter.elements or item.into is not None:
             continue
+        odd = alone and meter.excess_db > ODD_DB
         if not (np.isfinite(item.scale).all() and (item.scale > 0).all()):
             yield _range(model, output, meter, "bad-scale", f"the scale is {item.scale.min():g}", math.inf)
         elif _moved_away(meter):
             words = f"zero point {item.zero.flat[0]:g} moves the range to {_limits(meter)}"
-            yield _range(model, output, meter, "zero-point", words, meter.excess_db)
-        elif (suspect := max(meter.excess_db, _width_db(meter))) > SUSPICIOUS_DB:
-            clips = meter.amax > LEVELS * float(item.scale.max()) * 1.05
-            kind = "range-clips" if clips else "range-coarse"
+            yield replace(_range(model, output, meter, "zero-point", words, meter.excess_db), structural=odd)
+        elif (suspect := _suspect(meter, lonely=lonely)) is not None:
+            kind = "range-clips" if _width_db(meter) < -0.5 else "range-coarse"
             words = f"the range is {_limits(meter)}"
-            odd = alone and meter.excess_db > ODD_DB
             yield replace(_range(model, output, meter, kind, words, suspect), structural=odd)
+
+
+def _suspect(meter: Meter, *, lonely: bool) -> float | None:
+    """How much there is to say against a range, in decibels, or None.
+
+    A calibrator clips many tensors and weighs what that costs; where next to none is clipped, one that is cut by a
+    third or more is no calibrator's choice.
+    """
+    width = _width_db(meter)
+    found = max(meter.excess_db, width)
+    if width > DEAD_DB:
+        return None
+    if found > SUSPICIOUS_DB:
+        return found
+    return max(found, -width) if lonely and width < -CUT_DB else None
 
 
 def _range(model: onnx.ModelProto, output: str, meter: Meter, kind: str, words: str, weight: float) -> Suspicion:
@@ -170,7 +196,8 @@ def _range(model: onnx.ModelProto, output: str, meter: Meter, kind: str, words: 
 def _width_db(meter: Meter) -> float:
     """How much wider than needed a range is. A tensor that is mostly zero hides it: zeros are exact on any grid."""
     wide = LEVELS * float(meter.quantizer.scale.max())
-    return 20 * math.log10(wide / meter.amax) if meter.amax > 0 and meter.quantizer.low < 0 else 0.0
+    known = 0 < wide < math.inf and 0 < meter.amax < math.inf and meter.quantizer.low < 0
+    return 20 * math.log10(wide / meter.amax) if known else 0.0
 
 
 def _limits(meter: Meter) -> str:

@@ -150,7 +150,9 @@ class _Stripper:
         self.instead[node.output[0]] = source if constant else self._clamped(source, said[0], said[1], said[2])
         made = self._made(quantize.input[0], quantize, node, said, value, exact=True)
         into = self._scale(quantize, None)
-        same = into is None or all(np.array_equal(*pair) for pair in zip(into[:2], said[:2], strict=True))
+        same = into is None or all(
+            np.array_equal(*pair, equal_nan=True) for pair in zip(into[:2], said[:2], strict=True)
+        )
         return made if same or into is None else replace(made, into=into[:2])
 
     def _of_integers(self, node: onnx.NodeProto) -> Quantizer | None:
