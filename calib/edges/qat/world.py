@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -127,11 +128,16 @@ def _join(device: Any, size: int) -> None:
 def together(world: World) -> Iterator[None]:
     """Tell the loss of another process, which says itself why it ended, from an error of one's own.
 
+    PyTorch's warning of gradients of 1 x 1 convolutions that lie otherwise than it would have them is kept from people:
+    it costs a copy of these.
+
     Raises:
         UsageError: another process ended.
     """
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+            yield
     except RuntimeError as error:
         if world.size == 1 or not LOST.search(str(error)):
             raise
