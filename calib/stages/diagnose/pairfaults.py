@@ -31,6 +31,8 @@ ODD_WEIGHTS_DB = 8.0
 unlike those of activations, are known."""
 NARROW_DB, CUT_DB, FEW_SHARE = 1.6, 3.5, 0.1
 """A range counts as clipping from a sixth below what is seen; one of few that do is suspected from a third on."""
+BLIND_DB, CERTAIN = 3.0, frozenset({"weight-range", "zero-point"})
+"""Below this SQNR an output says nothing of a pair; what is wrong whatever the images are is named all the same."""
 DEAD_DB = 180.0
 """Width of a range from which the tensor is as good as zero, and the range a floor."""
 DEAD = 1e-12
@@ -95,9 +97,11 @@ def find_faults(
 def _tried(item: Suspicion, base: float, score: Score) -> Cause | None:
     after = score(item.mended())
     gain = _gain(base, after)
-    if gain < (TRACE_DB if item.structural else GAIN_DB):
+    blind = base < BLIND_DB and item.structural and item.kind in CERTAIN
+    if gain < (TRACE_DB if item.structural else GAIN_DB) and not blind:
         return None
     shown = f"mended, the output's SQNR goes from {base:.1f} to {after:.1f} dB"
+    shown += ": too far off to judge by" if blind and gain < GAIN_DB else ""
     return Cause(
         stage="quantization", kind=item.kind, title=item.title, node=item.quantizer.node, tensor=item.quantizer.tensor,
         evidence=(*item.evidence, shown), remedy=item.remedy, confidence=0.95 if gain >= GAIN_DB else 0.6,
@@ -250,17 +254,17 @@ def _fit(output: str, item: Quantizer, weights: Mapping[str, NDArray[Any]]) -> _
     value = weights.get(item.tensor, item.constant)
     if item.constant is None or value is None or value.ndim < 2 or item.high > 255 or item.into is not None:
         return None
-    if "ConvTranspose" in item.reader_kinds and item.scale.size == 1:
-        return None  # which axis TensorRT takes is contradictory: one scale is the safe choice
     axis = item.channel_axis % value.ndim
-    best = _per_channel(value, axis)
+    # Which axis of a transposed convolution TensorRT takes is contradictory: there one scale is the safe choice.
+    safe = "ConvTranspose" in item.reader_kinds and item.scale.size == 1
+    best = _per_channel(value, None if safe else axis)
     own, least = _channel_error(item.fake(value), value, axis), _channel_error(best, value, axis)
     excess = 10 * math.log10(own / least) if own > 0 and least > 0 else 0.0
     amax = np.abs(np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)).max(axis=1)
     live = amax[amax > 0]
     ratio = float(np.float64(live.max()) / np.float64(live.min())) if live.size else 1.0
     single = item.scale.size == 1 and value.shape[axis] > 1
-    fits = single and 0.5 < float(item.scale.flat[0]) * LEVELS / max(float(amax.max()), 1e-30) < 2.0
+    fits = single and not safe and 0.5 < float(item.scale.flat[0]) * LEVELS / max(float(amax.max()), 1e-30) < 2.0
     kind = "weights-per-tensor" if fits else "weight-range"
     reach = (float(live.min()) if live.size else 0.0, float(amax.max(initial=0.0)))
     found = _Fit(output, item, kind, excess, ratio, reach, np.asarray(best, np.float32))
@@ -305,7 +309,8 @@ def _channel_words(fit: _Fit) -> str:
     )
 
 
-def _per_channel(value: NDArray[Any], axis: int) -> NDArray[np.float64]:
+def _per_channel(value: NDArray[Any], axis: int | None) -> NDArray[np.float64]:
+    """Weights on the grid of their largest magnitudes: one a channel, or one in all."""
     wide = np.asarray(value, np.float64)
     amax = np.abs(wide).max(axis=tuple(other for other in range(wide.ndim) if other != axis), keepdims=True)
     scale = np.where(amax > 0, amax, 1.0) / LEVELS
