@@ -64,6 +64,12 @@ CHECKED = 512
 WIDTHS = (8, 16)
 """Channels a block, where a tensor comes in blocks of channels."""
 
+QUAD = 4
+"""Values that are copied together."""
+
+TILE = 64
+"""Values of such a tensor whose extrema are found side by side."""
+
 SHORT_ROW = 32
 """Channel extrema of rows shorter than this are found in a pass of their own."""
 
@@ -140,14 +146,14 @@ def _make_room(
     lanes: NDArray[np.uint32],
     scales: NDArray[np.int32],
     magnitudes: NDArray[np.int64],
-) -> bool:
+) -> tuple[bool, bool]:
     """Note a block's extreme keys, its size and the highest bins, and widen regions so that it fits.
 
-    Tells whether any grew. ``magnitudes`` is scratch.
+    Tells whether any grew, and whether any value is out of bounds. ``magnitudes`` is scratch.
     """
     state[COUNT] += size
     state[LOW], state[HIGH] = min(state[LOW], low), max(state[HIGH], high)
-    _needed_room(low, high, bounds, magnitudes)
+    beyond = _needed_room(low, high, bounds, magnitudes)
     grew = False
     for region in range(counts.shape[0]):
         if magnitudes[region] < 0:
@@ -161,7 +167,7 @@ def _make_room(
             grew = True
         top = bin_of(magnitudes[region], state[EXPONENT + region])
         state[TOP + region] = max(state[TOP + region], top)
-    return grew
+    return grew, beyond
 
 
 @compiled_helper
@@ -209,6 +215,28 @@ def _finite_extrema(bits: NDArray[np.int32]) -> tuple[int, int]:
         low = min(low, key if finite else KEY_HIGHEST)
         high = max(high, key if finite else KEY_LOWEST)
     return low, high
+
+
+@compiled_helper
+def _mend_slots(
+    values: NDArray[np.float32],
+    bits: NDArray[np.int32],
+    all_wrong: bool,
+    beyond: bool,
+    scales: NDArray[np.float32],
+    bounds: NDArray[np.float32],
+    slots: NDArray[np.uint16],
+) -> None:
+    """Put slots of finite values right: all of them, or those of the values that lie beyond a bound."""
+    if all_wrong:
+        _slots(values, scales, bounds, slots)
+    elif beyond:
+        low_bound, high_bound = _bound_keys(bounds)
+        for begin in range(0, values.size, CHECKED):
+            end = begin + CHECKED
+            low, high = _finite_extrema(bits[begin:end])
+            if low < low_bound or high > high_bound:
+                _slots(values[begin:end], scales, bounds, slots[begin:end])
 
 
 @compiled_helper
@@ -323,12 +351,6 @@ def _note_largest(bits: NDArray[np.int32], tails: NDArray[np.int32]) -> None:
 
 
 @compiled_helper
-def counted_apart(bounds: NDArray[np.float32]) -> bool:
-    """Whether there is any bound."""
-    return bool(bounds[0] > -np.inf or bounds[1] < np.inf)
-
-
-@compiled_helper
 def _bound_keys(bounds: NDArray[np.float32]) -> tuple[Any, Any]:
     """Keys of the bounds."""
     patterns = bounds.view(np.int32)
@@ -336,8 +358,14 @@ def _bound_keys(bounds: NDArray[np.float32]) -> tuple[Any, Any]:
 
 
 @compiled_helper
-def _needed_room(low: Any, high: Any, bounds: NDArray[np.float32], magnitudes: NDArray[np.int64]) -> None:
-    """Largest magnitude of each region, -1 for none, from a block's extreme keys.
+def _flush_all(lanes: NDArray[np.uint32], counts: NDArray[np.uint32], state: NDArray[np.int64]) -> None:
+    for region in range(counts.shape[0]):
+        _flush(lanes, counts, state, region)
+
+
+@compiled_helper
+def _needed_room(low: Any, high: Any, bounds: NDArray[np.float32], magnitudes: NDArray[np.int64]) -> bool:
+    """Largest magnitude of each region, -1 for none, from a block's extreme keys; tells whether any is out of bounds.
 
     Where values lie beyond a bound the bound itself stands for those inside: the clipped tensor's largest value.
     """
@@ -346,6 +374,7 @@ def _needed_room(low: Any, high: Any, bounds: NDArray[np.float32], magnitudes: N
     magnitudes[1] = (max(low, low_bound) ^ KEY_MASK) & KEY_MASK if low < MINUS_ZERO else -1
     magnitudes[2] = high if high > high_bound else -1
     magnitudes[3] = (low ^ KEY_MASK) & KEY_MASK if low < low_bound else -1
+    return bool(high > high_bound or low < low_bound)
 
 
 @compiled_helper
@@ -364,29 +393,23 @@ def _scan_rows(
     start: int,
     row: int,
     scales: NDArray[np.float32],
-    bounds: NDArray[np.float32],
     channel_low: NDArray[np.int32],
     channel_high: NDArray[np.int32],
     slots: NDArray[np.uint16],
 ) -> tuple[int, int, bool]:
     """Scan a block that begins at index ``start`` of a tensor whose channels lie in rows, piece by piece.
 
-    Returns the keys of the smallest and the largest finite value, and whether all were finite. Slots of values beyond
-    a bound are right as long as their region need not grow.
+    Returns the keys of the smallest and the largest finite value, and whether all were finite.
     """
-    lowest, highest = _bound_keys(bounds)
-    most = CHECKED if counted_apart(bounds) else BLOCK
     low, high, finite = KEY_HIGHEST, KEY_LOWEST, True
     begin = 0
     while begin < values.size:
         number = (start + begin) // row
-        end = min((number + 1) * row - start, values.size, begin + most)
+        end = min((number + 1) * row - start, values.size)
         first, last = _scan(values[begin:end], bits[begin:end], scales, slots[begin:end])
         if last >= INFINITE or first <= ~INFINITE:
             first, last = _finite_extrema(bits[begin:end])
             finite = False
-        elif last > highest or first < lowest:
-            _slots(values[begin:end], scales, bounds, slots[begin:end])
         if channel_low.size:
             channel = number % channel_low.size
             channel_low[channel] = min(channel_low[channel], first)
@@ -397,7 +420,7 @@ def _scan_rows(
 
 
 @compiled_helper
-def _scan_8(
+def _scan_tiles(
     values: NDArray[np.float32],
     bits: NDArray[np.int32],
     scales: NDArray[np.float32],
@@ -405,91 +428,81 @@ def _scan_8(
     high: NDArray[np.int32],
     slots: NDArray[np.uint16],
 ) -> None:
-    """Like :func:`_scan`, with extrema of each of eight lanes; a fixed length makes vector instructions of the loop."""
+    """Like :func:`_scan`, with extrema of each place in a tile; ``values`` has a multiple of ``TILE``.
+
+    A length known beforehand makes vector instructions of the inner loop.
+    """
     positive, negative = scales[0], scales[1]
-    for start in range(0, values.size, 8):
-        for lane in range(8):
-            pattern, value = bits[start + lane], values[start + lane]
+    for tile in range(values.size // TILE):
+        for place in range(TILE):
+            pattern, value = bits[TILE * tile + place], values[TILE * tile + place]
             key = np.int32(pattern ^ ((pattern >> SIGN_SHIFT) & KEY_MASK))
-            low[lane], high[lane] = min(low[lane], key), max(high[lane], key)
+            low[place] = min(low[place], key)
+            high[place] = max(high[place], key)
             below = value < 0
             slot = np.int32(abs(value) * (negative if below else positive))
-            slots[start + lane] = np.uint16(slot + (NEGATIVE if below else ZERO))
+            slots[TILE * tile + place] = np.uint16(slot + (NEGATIVE if below else ZERO))
 
 
 @compiled_helper
-def _scan_16(
-    values: NDArray[np.float32],
-    bits: NDArray[np.int32],
-    scales: NDArray[np.float32],
-    low: NDArray[np.int32],
-    high: NDArray[np.int32],
-    slots: NDArray[np.uint16],
-) -> None:
-    """The same of sixteen lanes."""
-    positive, negative = scales[0], scales[1]
-    for start in range(0, values.size, 16):
-        for lane in range(16):
-            pattern, value = bits[start + lane], values[start + lane]
-            key = np.int32(pattern ^ ((pattern >> SIGN_SHIFT) & KEY_MASK))
-            low[lane], high[lane] = min(low[lane], key), max(high[lane], key)
-            below = value < 0
-            slot = np.int32(abs(value) * (negative if below else positive))
-            slots[start + lane] = np.uint16(slot + (NEGATIVE if below else ZERO))
+def _fold(low: NDArray[np.int32], high: NDArray[np.int32], size: int) -> None:
+    """Extrema of the places in a tile to those of ``size`` lanes, which come again and again in it."""
+    half = low.size
+    while half > size:
+        half //= 2
+        for place in range(half):
+            low[place] = min(low[place], low[half + place])
+            high[place] = max(high[place], high[half + place])
 
 
 @compiled_helper
 def _scan_lanes(
     values: NDArray[np.float32],
     bits: NDArray[np.int32],
-    extrema: NDArray[np.int32],
-    valid: int,
+    lanes: int,
+    tile: NDArray[np.int32],
     scales: NDArray[np.float32],
-    bounds: NDArray[np.float32],
     channel_low: NDArray[np.int32],
     channel_high: NDArray[np.int32],
     slots: NDArray[np.uint16],
 ) -> tuple[int, int, bool]:
-    """Scan a part of a block of channels, of which the first ``valid`` lanes are none of padding; else as by rows.
+    """Scan a part of a block of channels, in which each ``lanes`` values are of neighbouring channels; else as rows.
 
-    ``extrema`` is scratch, int32 ``[2, width]``. ``channel_low`` and ``channel_high`` are those of the valid lanes.
+    ``tile`` is scratch, int32 ``[2, TILE]``; ``channel_low`` and ``channel_high`` are those of the channels, or empty.
     """
-    lowest, highest = _bound_keys(bounds)
-    most = CHECKED if counted_apart(bounds) else BLOCK
-    low, high, finite = KEY_HIGHEST, KEY_LOWEST, True
-    lane_low, lane_high = extrema[0], extrema[1]
-    for begin in range(0, values.size, most):
-        part, part_bits, part_slots = values[begin : begin + most], bits[begin : begin + most], slots[begin:]
-        lane_low[:], lane_high[:] = KEY_HIGHEST, KEY_LOWEST
-        if lane_low.size == 8:
-            _scan_8(part, part_bits, scales, lane_low, lane_high, part_slots)
-        else:
-            _scan_16(part, part_bits, scales, lane_low, lane_high, part_slots)
-        first, last = min(lane_low[:valid]), max(lane_high[:valid])
-        if last >= INFINITE or first <= ~INFINITE:
-            lane_low[:], lane_high[:] = KEY_HIGHEST, KEY_LOWEST
-            _channel_extrema(part_bits, 1, lane_low, lane_high)
-            first, last = min(lane_low[:valid]), max(lane_high[:valid])
-            finite = False
-        elif last > highest or first < lowest:
-            _slots(part, scales, bounds, part_slots)
-        _merge_extrema(channel_low, channel_high, lane_low, lane_high)
-        low, high = min(low, first), max(high, last)
+    whole = values.size // TILE * TILE if TILE % lanes == 0 else 0
+    tile_low, tile_high = tile[0], tile[1]
+    tile_low[:], tile_high[:] = KEY_HIGHEST, KEY_LOWEST
+    _scan_tiles(values[:whole], bits[:whole], scales, tile_low, tile_high, slots)
+    _fold(tile_low, tile_high, lanes)
+    low, high = _scan(values[whole:], bits[whole:], scales, slots[whole:])
+    low, high = min(low, tile_low[:lanes].min()), max(high, tile_high[:lanes].max())
+    finite = low > ~INFINITE and high < INFINITE
+    if not finite:
+        low, high = _finite_extrema(bits)
+        whole = 0
+    if whole:
+        _merge_extrema(channel_low, channel_high, tile_low, tile_high)
+    _channel_extrema(bits[whole:], 1, channel_low, channel_high)
     return low, high, finite
 
 
 @compiled_helper
-def _leave_padding_out(
-    values: NDArray[np.float32], slots: NDArray[np.uint16], width: int, valid: int, kept: NDArray[np.float32]
-) -> int:
-    """Copy the values of the valid lanes and move their slots together; returns how many."""
-    size = 0
-    for start in range(0, values.size, width):
-        for lane in range(valid):
-            kept[size + lane] = values[start + lane]
-            slots[size + lane] = slots[start + lane]
-        size += valid
-    return size
+def _leave_padding_out(values: NDArray[np.float32], width: int, valid: int, kept: NDArray[np.float32]) -> int:
+    """Copy the first ``valid`` of each ``width`` values; returns how many."""
+    places = values.size // width
+    if valid % QUAD:
+        for place in range(places):
+            for lane in range(valid):
+                kept[valid * place + lane] = values[width * place + lane]
+        return valid * places
+    quads, step = valid // QUAD, width // QUAD
+    for place in range(places):
+        for quad in range(quads):
+            source, target = step * place + quad, quads * place + quad
+            for lane in range(QUAD):
+                kept[QUAD * target + lane] = values[QUAD * source + lane]
+    return valid * places
 
 
 @compiled_helper
@@ -577,7 +590,7 @@ def count_tensor(
     by_rows, row, stretch = _stretches(values.size, inner, width)
     tracked = channel_low.size * by_rows
     blocks = (channels + width - 1) // width
-    extrema, magnitudes = np.empty((2, width), np.int32), np.empty(REGIONS, np.int64)
+    tile, magnitudes = np.empty((2, TILE), np.int32), np.empty(REGIONS, np.int64)
     scale_bits = _scale_bits(state)
     scales = scale_bits.view(np.float32)
     start = 0
@@ -589,13 +602,13 @@ def count_tensor(
             channel = start // stretch % blocks * width
             valid = min(width, channels - channel)
             lows, highs = channel_low[channel : channel + valid], channel_high[channel : channel + valid]
-            low, high, finite = _scan_lanes(block, block_bits, extrema, valid, scales, bounds, lows, highs, slots)
             if valid < width:
-                size = _leave_padding_out(block, slots, width, valid, kept)
+                size = _leave_padding_out(block, width, valid, kept)
                 block, block_bits = kept[:size], kept[:size].view(np.int32)
+            low, high, finite = _scan_lanes(block, block_bits, valid, tile, scales, lows, highs, slots)
         else:
             lows, highs = channel_low[:tracked], channel_high[:tracked]
-            low, high, finite = _scan_rows(block, block_bits, start, row, scales, bounds, lows, highs, slots)
+            low, high, finite = _scan_rows(block, block_bits, start, row, scales, lows, highs, slots)
         if not finite:
             left = _keep_finite(block, block_bits, kept)
             state[NONFINITE] += size - left
@@ -604,14 +617,12 @@ def count_tensor(
         if size:
             if _enters(low, high, tails):
                 _note_largest(block_bits, tails)
-            grew = _make_room(low, high, size, bounds, state, counts, lanes, scale_bits, magnitudes)
-            if grew or not finite:
-                _slots(block, scales, bounds, slots)
+            grew, beyond = _make_room(low, high, size, bounds, state, counts, lanes, scale_bits, magnitudes)
+            _mend_slots(block, block_bits, grew or not finite, beyond, scales, bounds, slots)
             in_four |= _count_slots(slots[:size], low == high, few, flat, lanes, values, end)
         start = end
     if not by_rows:
         _channel_extrema(bits, inner, channel_low, channel_high)
     if in_four:
-        for region in range(counts.shape[0]):
-            _flush(lanes, counts, state, region)
+        _flush_all(lanes, counts, state)
     state[TOP:] = -1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
 
+from calib.core.blocked import BlockedTensor, return_blocks
 from calib.core.segments import Segment
+from calib.edges.runners.blocks import block_width, optimized
 from calib.edges.runners.session import Memory, Provider, Session, as_array, require_provider
-from calib.types.runner import Array, Feeds
+from calib.errors import ModelError
+from calib.types.runner import Array, Blocks, Feeds
 
 __all__ = ["OrtChain", "OrtRunner", "Provider", "require_provider"]
 
@@ -27,6 +30,8 @@ class OrtChain:
         optimize: False turns every graph optimization off, so that Q/DQ is computed literally.
         keep_memory: False gives main memory back after each run. Kept memory grows with every session, and among
             several large networks costs gigabytes while saving no time.
+        blocks: observed tensors may come as :class:`Blocks`, which saves copying them into the usual layout. The values
+            are the same. Of no account where the network is not optimized or not run on the CPU.
 
     Raises:
         MissingLibraryError: ONNX Runtime is not installed.
@@ -42,18 +47,18 @@ class OrtChain:
         *,
         optimize: bool = True,
         keep_memory: bool = True,
+        blocks: bool = False,
     ) -> None:
         memory: Memory = ("own" if len(segments) == 1 else "shared") if keep_memory else "none"
         reads = [item.inputs for item in segments]
-        self._links = [
-            _Link(
-                session=Session(item.model, place, provider, optimize=optimize, memory=memory),
-                observed=item.observed,
-                reads=item.inputs,
-                later=frozenset[str]().union(*reads[number:]),
-            )
-            for number, item in enumerate(segments, 1)
-        ]
+        self._links: list[_Link] = []
+        for number, item in enumerate(segments, 1):
+            later = frozenset[str]().union(*reads[number:])
+            link = _in_blocks(item, place, memory, later) if blocks and optimize and provider == "cpu" else None
+            if link is None:
+                session = Session(item.model, place, provider, optimize=optimize, memory=memory)
+                link = _Link(session, item.observed, item.inputs, later)
+            self._links.append(link)
 
     @property
     def outputs(self) -> Sequence[str]:
@@ -63,9 +68,7 @@ class OrtChain:
     @property
     def float_outputs(self) -> Sequence[str]:
         """Those of a floating-point type."""
-        return tuple(
-            name for link in self._links for name in link.observed if link.session.types[name] in FLOAT_TENSORS
-        )
+        return tuple(name for link in self._links for name in link.observed if link.type_of(name) in FLOAT_TENSORS)
 
     def run(self, feeds: Feeds) -> Mapping[str, Array]:
         """Run one batch and return every observed tensor; they stay in the runtime's memory while the mapping lives.
@@ -88,18 +91,58 @@ class OrtChain:
             found = link.session.run(_picked(feeds, link.reads), _picked(kept, link.reads))
             kept = _picked({**kept, **found}, link.later)
             for name in link.observed:
-                yield name, as_array(found.pop(name))
+                yield name, link.taken(found, name)
             found.clear()
 
 
 @dataclass(frozen=True)
 class _Link:
-    """A segment in its session: what it gives, what it reads, and what the segments after it read."""
+    """A segment in its session.
+
+    Attributes:
+        session: the session.
+        observed: what it gives.
+        reads: what it reads.
+        later: what the segments after it read.
+        blocks: what it gives in blocks, and as which tensor.
+    """
 
     session: Session
     observed: Sequence[str]
     reads: frozenset[str]
     later: frozenset[str]
+    blocks: Mapping[str, BlockedTensor] = field(default_factory=dict)
+
+    def type_of(self, name: str) -> str:
+        """Type of an observed tensor as the runtime spells it."""
+        return self.session.types[self.blocks[name].name if name in self.blocks else name]
+
+    def taken(self, found: dict[str, Any], name: str) -> Array:
+        """Take an observed tensor out of what a run gave."""
+        block = self.blocks.get(name)
+        if block is None:
+            return as_array(found.pop(name))
+        images, lanes, *size = (array := as_array(found.pop(block.name))).shape
+        width = block_width()
+        return Blocks(array.reshape(images, lanes // width, *size, width), block.channels)
+
+
+def _in_blocks(item: Segment, place: str, memory: Memory, later: frozenset[str]) -> _Link | None:
+    """A segment whose tensors come in blocks as far as they can; None where none can.
+
+    What later segments read comes as usual: they are optimized on their own.
+    """
+    whole = optimized(item.model) if block_width() else None
+    if whole is None:
+        return None
+    model, blocks = return_blocks(whole, later)
+    if not blocks:
+        return None
+    try:
+        session = Session(model, place, "cpu", optimize=False, memory=memory)
+    except ModelError:  # a graph that the runtime can make and not read
+        return None
+    return _Link(session, item.observed, item.inputs, later, blocks)
 
 
 def _picked(values: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:

@@ -74,4 +74,4 @@ def _runner(
     shapes = concrete_shapes(source.model, {name: shape for name, shape in usual.items() if shape is not None})
     budget = SEGMENT_BYTES if provider == "cpu" else sys.maxsize
     segments = cut(source.model, source.network, names, tensor_bytes(source.network, shapes), budget)
-    return OrtChain(segments, place, provider)
+    return OrtChain(segments, place, provider, blocks=True)
