@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from calib.core.blocked import DOMAIN
 from calib.core.kernels import WIDTHS
+from calib.edges.runners.session import FATAL_ONLY
 from calib.types.runner import Blocks
-
-FATAL_ONLY = 4
 
 
 @functools.cache

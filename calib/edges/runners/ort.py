@@ -11,11 +11,11 @@ import onnx
 from calib.core.blocked import BlockedTensor, return_blocks
 from calib.core.segments import Segment
 from calib.edges.runners.blocks import block_width, optimized
-from calib.edges.runners.session import Memory, Provider, Session, as_array, require_provider
+from calib.edges.runners.session import Memory, Provider, Session, as_array, require_provider, shared_memory_released
 from calib.errors import ModelError
 from calib.types.runner import Array, Blocks, Feeds
 
-__all__ = ["OrtChain", "OrtRunner", "Provider", "require_provider"]
+__all__ = ["OrtChain", "OrtRunner", "Provider", "require_provider", "shared_memory_released"]
 
 FLOAT_TENSORS = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"})
 
@@ -28,8 +28,8 @@ class OrtChain:
         place: what to call it in messages.
         provider: where it runs.
         optimize: False turns every graph optimization off, so that Q/DQ is computed literally.
-        keep_memory: False gives main memory back after each run. Kept memory grows with every session, and among
-            several large networks costs gigabytes while saving no time.
+        share_memory: take main memory from a store that all such networks share: several large ones then need no more
+            than the largest. :func:`shared_memory_released` empties it.
         blocks: observed tensors may come as :class:`Blocks`, which saves copying them into the usual layout. The values
             are the same. Of no account where the network is not optimized or not run on the CPU.
 
@@ -46,10 +46,10 @@ class OrtChain:
         provider: Provider = "cpu",
         *,
         optimize: bool = True,
-        keep_memory: bool = True,
+        share_memory: bool = False,
         blocks: bool = False,
     ) -> None:
-        memory: Memory = ("own" if len(segments) == 1 else "shared") if keep_memory else "none"
+        memory: Memory = "shared" if share_memory or len(segments) > 1 else "own"
         reads = [item.inputs for item in segments]
         self._links: list[_Link] = []
         for number, item in enumerate(segments, 1):
@@ -157,8 +157,8 @@ class OrtRunner(OrtChain):
         place: what to call it in messages.
         provider: where it runs.
         optimize: False turns every graph optimization off, so that Q/DQ is computed literally.
-        keep_memory: False gives main memory back after each run. Kept memory grows with every session, and among
-            several large networks costs gigabytes while saving no time.
+        share_memory: take main memory from a store that all such networks share: several large ones then need no more
+            than the largest. :func:`shared_memory_released` empties it.
 
     Raises:
         MissingLibraryError: ONNX Runtime is not installed.
@@ -173,7 +173,7 @@ class OrtRunner(OrtChain):
         provider: Provider = "cpu",
         *,
         optimize: bool = True,
-        keep_memory: bool = True,
+        share_memory: bool = False,
     ) -> None:
         outputs = tuple(dict.fromkeys(value.name for value in model.graph.output))
-        super().__init__([Segment(model, outputs)], place, provider, optimize=optimize, keep_memory=keep_memory)
+        super().__init__([Segment(model, outputs)], place, provider, optimize=optimize, share_memory=share_memory)
