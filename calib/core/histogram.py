@@ -86,7 +86,9 @@ class TensorAccumulator:
         self._state[kernels.LOW] = kernels.KEY_HIGHEST
         self._state[kernels.HIGH] = kernels.KEY_LOWEST
         regions = kernels.REGIONS if np.isfinite(self._bounds).any() else kernels.REGIONS // 2
-        self._counts = np.zeros((regions, kernels.BINS), np.int64)
+        self._counts = np.zeros((regions, kernels.BINS), np.uint32)
+        self._held = 0
+        self._emptied = [repeated(0.0, 0)] * regions
         self._channels = np.empty((2, 0), np.int32)
         self._tails = np.full((2, kernels.TAIL), -1, np.int32)
 
@@ -98,12 +100,35 @@ class TensorAccumulator:
     def update(self, array: NDArray[Any]) -> None:
         """Count every value of a host array of any shape and layout; other types are counted as float32."""
         values = _as_floats(array)
-        inner = self._fit_channels(np.shape(array))
+        self._count(values, self._fit_channels(np.shape(array)), 1, 0)
+
+    def update_blocks(self, blocks: NDArray[np.float32], channels: int) -> None:
+        """Count a tensor ``[N, C, H, W]`` that comes in blocks of channels; what is behind the last one is padding.
+
+        Args:
+            blocks: contiguous float32 ``[N, ceil(C / width), H, W, width]``, the width one of ``kernels.WIDTHS``.
+            channels: C.
+        """
+        images, _, height, breadth, width = blocks.shape
+        shape = (images, channels, height, breadth)
+        if self.channel_axis not in (None, 1):
+            parts = blocks.transpose(0, 1, 4, 2, 3).reshape(images, -1, height, breadth)
+            self.update(parts[:, :channels])
+        elif math.prod(shape):
+            self._fit_channels(shape)
+            self._count(_as_floats(blocks), height * breadth, width, channels)
+
+    def _count(self, values: NDArray[np.float32], inner: int, width: int, channels: int) -> None:
+        if self._held + values.size >= kernels.MOST:
+            self._empty()
+        self._held += values.size
         low, high = self._channels
         kernels.count_tensor(
             values,
             values.view(np.int32),
             inner,
+            width,
+            channels,
             self._bounds,
             self._state,
             self._counts,
@@ -112,6 +137,12 @@ class TensorAccumulator:
             self._tails,
             *_buffers(),
         )
+
+    def _empty(self) -> None:
+        """Put what the histogram holds where it has room to grow."""
+        self._emptied = [self._region(region) for region in range(len(self._emptied))]
+        self._counts[:] = 0
+        self._held = 0
 
     def statistics(self) -> TensorStatistics:
         """Freeze what was counted so far."""
@@ -180,7 +211,8 @@ class TensorAccumulator:
     def _region(self, region: int) -> Magnitudes:
         if region >= self._counts.shape[0]:
             return repeated(0.0, 0)
-        return Magnitudes(int(self._state[kernels.EXPONENT + region]), _trimmed(self._counts[region]))
+        held = Magnitudes(int(self._state[kernels.EXPONENT + region]), _trimmed(self._counts[region].astype(np.int64)))
+        return join(self._emptied[region], held)
 
     def _limited(self, region: int, bound: float | None) -> Magnitudes:
         """Magnitudes of one sign, those above ``bound`` moved onto it."""
@@ -372,7 +404,7 @@ def _buffers() -> tuple[NDArray[np.uint32], NDArray[np.uint16], NDArray[np.float
     """Scratch of the calling thread; the kernels leave it clean."""
     if not hasattr(_scratch, "buffers"):
         _scratch.buffers = (
-            np.zeros((kernels.LANES, kernels.LANE_SIZE), np.uint32),
+            np.zeros((kernels.LANES - 1, kernels.LANE_SIZE), np.uint32),
             np.empty(kernels.BLOCK, np.uint16),
             np.empty(kernels.BLOCK, np.float32),
         )

@@ -6,12 +6,16 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
 from numba.core.caching import FunctionCache
+from numba.extending import intrinsic
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _Untyped: Any = FunctionCache
+_helpers: Any = cgutils
 
 
 def compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
@@ -56,3 +60,27 @@ class _Cache(_Untyped):  # type: ignore[misc]  # numba is untyped
             super().save_overload(sig, data)
         except Exception:  # noqa: BLE001  # likewise; and a full disk
             self.disable()
+
+
+def _prefetch(typing_context: Any, array: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
+    """Signature of :data:`prefetch`, and what makes its instruction."""
+    del typing_context, index
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        structure = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        instruction = _helpers.get_or_insert_function(builder.module, function, "llvm.prefetch")
+        place = builder.bitcast(builder.gep(structure.data, [arguments[1]]), byte)
+        builder.call(instruction, [place, number(READ), number(KEEP), number(DATA)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+READ, KEEP, DATA = 0, 3, 1
+"""For reading, to be kept in all caches, and no instructions (LLVM Language Reference, llvm.prefetch)."""
+
+prefetch: Any = intrinsic(_prefetch)
+"""``prefetch(array, index)``, for compiled functions: fetch the cache line of a contiguous array's item from memory
+and do not wait for it."""

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import cv2
@@ -38,6 +39,9 @@ from calib.types.scores import ScoreTable
 
 PART = 1024
 """Images a part: a killed scan loses at most two parts."""
+
+LOOKS = 64
+"""Files a task when they are only looked at."""
 
 MISSING = Stamp(-1, -1)
 
@@ -128,7 +132,7 @@ def scan(
     source, parts = FileSource(dataset, settings.working_pixels), _parts_folder(output)
     workers = workers or os.cpu_count() or 1
     with _worker_threads(workers) as pool:
-        stamps = dict(zip((r.key for r in dataset.records), pool.map(source.stamp, dataset.records), strict=True))
+        stamps = _stamps(dataset.records, source, pool)
         known = _find_known(dataset.records, stamps, output, parts, info)
         seen = {key for table in known for key in table.keys}
         waiting = [record for record in dataset.records if record.key not in seen]
@@ -204,6 +208,18 @@ def _scan_waiting(
         if under_way is not None:
             finish(under_way, last=True)
     return tables, failures
+
+
+def _stamps(
+    records: Sequence[ImageRecord], source: FileSource, pool: ThreadPoolExecutor
+) -> dict[str, tuple[Stamp, Stamp]]:
+    """Look at all files without reading them, many a task: handing one over takes longer than looking at it."""
+
+    def look(start: int) -> list[tuple[Stamp, Stamp]]:
+        return [source.stamp(record) for record in records[start : start + LOOKS]]
+
+    found = chain.from_iterable(pool.map(look, range(0, len(records), LOOKS)))
+    return dict(zip((record.key for record in records), found, strict=True))
 
 
 def _find_known(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from calib.errors import StatisticsError
 from calib.stages.batches import rows_of
 from calib.stages.derive import ObservationPlan, derive_all
 from calib.types.progress import Progress, Task
-from calib.types.runner import Feeds, StreamRunner, to_host
+from calib.types.runner import Array, Blocks, Feeds, StreamRunner, to_host
 from calib.types.statistics import TensorStatistics
 
 NonFinite = Literal["stop", "skip"]
@@ -179,14 +180,14 @@ class Collector:
             if name not in self._plan.observed:  # an input of integers
                 continue
             channel_axis = self._plan.observed[name].activation.channel_axis
-            array = rows_of(to_host(found), len(images), rows, channel_axis)
+            array = _own_rows(found, len(images), rows, channel_axis)
             with self._locks[name]:
                 accumulator = self._tally.accumulators[name]
                 before = accumulator.nonfinite
-                accumulator.update(array)
+                _add(accumulator, array)
                 if accumulator.nonfinite != before:
-                    culprits = _culprits(array, images)
-                    problems.append((name, accumulator.nonfinite - before, array.size, culprits))
+                    culprits = _culprits(to_host(array), images)
+                    problems.append((name, accumulator.nonfinite - before, math.prod(array.shape), culprits))
         if problems and self._non_finite == "stop":
             raise _non_finite_error(problems)
 
@@ -247,6 +248,20 @@ def _finish(pending: deque[Future[int]], left: int, task: Task) -> None:
 def _chunks(images: Sequence[str], rows: int) -> Iterator[Sequence[str]]:
     for start in range(0, len(images), rows):
         yield images[start : start + rows]
+
+
+def _own_rows(found: Array, images: int, rows: int, channel_axis: int | None) -> NDArray[Any] | Blocks:
+    """A result in host memory without what belongs to the repeats that filled up a batch."""
+    if not isinstance(found, Blocks):
+        return rows_of(to_host(found), images, rows, channel_axis)
+    return found.first(images) if found.shape[0] == rows else found
+
+
+def _add(accumulator: TensorAccumulator, array: NDArray[Any] | Blocks) -> None:
+    if isinstance(array, Blocks):
+        accumulator.update_blocks(array.data, array.channels)
+    else:
+        accumulator.update(array)
 
 
 def _culprits(array: NDArray[Any], images: Sequence[str]) -> Sequence[str]:

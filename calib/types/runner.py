@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,6 +27,41 @@ class DeviceArray(Protocol):
 
     def to_host(self) -> NDArray[Any]:
         """Copy to host memory."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A tensor ``[N, C, H, W]`` in host memory as a runtime computed it, in blocks of channels; a :class:`DeviceArray`.
+
+    Attributes:
+        data: contiguous float32 ``[N, ceil(C / width), H, W, width]``. Channel ``i`` is lane ``i % width`` of block
+            ``i // width``; lanes behind the last channel are padding and may hold anything.
+        channels: C.
+    """
+
+    data: NDArray[np.float32]
+    channels: int
+
+    @property
+    def device(self) -> str:
+        """Device name."""
+        return "cpu"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(N, C, H, W)``."""
+        images, _, height, width, _ = self.data.shape
+        return images, self.channels, height, width
+
+    def first(self, images: int) -> Blocks:
+        """The first images of a batch; a view."""
+        return Blocks(self.data[:images], self.channels)
+
+    def to_host(self) -> NDArray[np.float32]:
+        """Copy into the usual layout ``[N, C, H, W]``."""
+        images, _, height, width = self.shape
+        whole = self.data.transpose(0, 1, 4, 2, 3).reshape(images, -1, height, width)
+        return np.ascontiguousarray(whole[:, : self.channels])
 
 
 Array = NDArray[Any] | DeviceArray

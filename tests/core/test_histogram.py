@@ -392,3 +392,78 @@ def test_counts_beyond_float32_and_int32_stay_exact() -> None:
     assert whole.count == 4 * 2**32
     assert int(whole.positive[-1]) == 0
     assert int(whole.magnitude.max()) == 3 * 2**32
+
+
+def in_blocks(values: Floats, width: int, padding: float) -> Floats:
+    """Lay a tensor ``[N, C, H, W]`` out in blocks of channels, the last one filled up."""
+    images, channels, height, breadth = values.shape
+    whole = np.full((images, -(-channels // width) * width, height, breadth), padding, np.float32)
+    whole[:, :channels] = values
+    return np.ascontiguousarray(whole.reshape(images, -1, width, height, breadth).transpose(0, 1, 3, 4, 2))
+
+
+@laws
+@given(
+    arrays(),
+    st.sampled_from(kernels.WIDTHS),
+    st.integers(1, 35),
+    st.sampled_from([0.0, 0.5, -1e30, np.nan, np.inf]),
+    st.sampled_from([None, 0, 1, -1]),
+    st.sampled_from(BOUNDS),
+)
+def test_blocks_of_channels_count_like_the_tensor(
+    values: Floats, width: int, channels: int, padding: float, axis: int | None, bounds: tuple[Any, Any]
+) -> None:
+    """Padding of whatever value leaves no trace: not in the counts, the extrema, the tail or the count of NaN."""
+    flat = np.resize(values.reshape(-1), (2, channels, max(values.size // (2 * channels), 1), 1))
+    plain, blocked = (TensorAccumulator("x", axis, *bounds) for _ in range(2))
+    for part in (flat, np.float32(0.5) * flat[:1]):
+        plain.update(part)
+        blocked.update_blocks(in_blocks(part, width, padding), channels)
+    assert_same(blocked.statistics(), plain.statistics())
+    assert_same(blocked.clipped("y", *bounds), plain.clipped("y", *bounds))
+
+
+@pytest.mark.parametrize("width", kernels.WIDTHS)
+@pytest.mark.parametrize("places", [1, 31, 257, 1000, 4096])
+@pytest.mark.parametrize("channels", [3, 16, 24, 40])
+def test_blocks_around_every_threshold(width: int, places: int, channels: int) -> None:
+    rng = np.random.default_rng(places)
+    spread = rng.standard_normal((2, channels, places, 1)).astype(np.float32)
+    for values in (spread, np.maximum(spread, 0), np.full_like(spread, 0.25)):
+        accumulator = TensorAccumulator("x", 1, None, 2.0)
+        accumulator.update_blocks(in_blocks(values, width, 7.0), channels)
+        assert_same(accumulator.statistics(), expected("x", values, 1))
+
+
+def test_blocks_without_a_value_leave_no_trace() -> None:
+    accumulator = TensorAccumulator("x", 1)
+    accumulator.update_blocks(np.empty((0, 2, 3, 3, 8), np.float32), 12)
+    accumulator.update_blocks(np.empty((1, 2, 0, 3, 8), np.float32), 12)
+    assert_same(accumulator.statistics(), collect_statistics("x", [], 1))
+
+
+def test_a_channel_count_that_changes_among_blocks_ends_channel_tracking() -> None:
+    accumulator = TensorAccumulator("x", 1)
+    accumulator.update_blocks(np.ones((1, 1, 4, 4, 8), np.float32), 7)
+    accumulator.update_blocks(np.ones((1, 2, 4, 4, 8), np.float32), 9)
+    got = accumulator.statistics()
+    assert (got.channel_axis, got.count) == (None, 16 * (7 + 9))
+
+
+@pytest.mark.parametrize("bounds", [(None, None), (-0.5, 0.5)])
+def test_more_values_than_a_histogram_holds(bounds: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emptied again and again, widened in between, it counts as one that held all."""
+    rng = np.random.default_rng(5)
+    parts = [rng.standard_normal((2, 500)).astype(np.float32) * np.float32(2.0**power) for power in (0, 3, -4, 9, 0)]
+    plain = TensorAccumulator("x", 0, *bounds)
+    emptied = TensorAccumulator("x", 0, *bounds)
+    for part in parts:
+        plain.update(part)
+    monkeypatch.setattr(kernels, "MOST", 2500)
+    for part in parts:
+        emptied.update(part)
+    assert emptied._held == 1000
+    assert_same(emptied.statistics(), plain.statistics())
+    assert_same(emptied.clipped("y", *bounds), plain.clipped("y", *bounds))
+    assert_same(emptied.statistics(), expected("x", np.concatenate(parts, axis=1), 0))

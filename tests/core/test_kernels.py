@@ -64,18 +64,20 @@ def test_scratch_is_clean_after_every_kind_of_block() -> None:
     spread = rng.standard_normal(3 * kernels.FEW).astype(np.float32)
     broken = spread.copy()
     broken[::1000] = np.nan
-    lanes = np.zeros((kernels.LANES, kernels.LANE_SIZE), np.uint32)
+    lanes = np.zeros((kernels.LANES - 1, kernels.LANE_SIZE), np.uint32)
     for values in (spread, np.maximum(spread, 0), np.full_like(spread, 3), broken, spread * np.float32(1e30)):
         for bounds in ([-np.inf, np.inf], [-0.5, 0.5]):
             state = np.zeros(kernels.STATE_SIZE, np.int64)
             state[kernels.EXPONENT : kernels.TOP] = kernels.MIN_EXPONENT
             state[kernels.TOP :] = -1
-            counts = np.zeros((kernels.REGIONS, kernels.BINS), np.int64)
+            counts = np.zeros((kernels.REGIONS, kernels.BINS), np.uint32)
             values.flags.writeable = False
             kernels.count_tensor(
                 values,
                 values.view(np.int32),
                 1,
+                1,
+                0,
                 np.array(bounds, np.float32),
                 state,
                 counts,

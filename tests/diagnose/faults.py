@@ -32,7 +32,7 @@ class Runtime:
     """ONNX Runtime on the CPU."""
 
     def load(self, model: Model, *, optimize: bool) -> OrtRunner:
-        return OrtRunner(model, "bank", optimize=optimize, keep_memory=False)
+        return OrtRunner(model, "bank", optimize=optimize, share_memory=True)
 
 
 RUNTIME = Runtime()

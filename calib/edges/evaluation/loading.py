@@ -118,7 +118,7 @@ def _load_onnx(
     network = analyse(model)
     bindings = bind_inputs(network, dataset.preprocess, own_inputs(network, dataset), source.address)
     rows, _ = batch_length(bindings, 1)
-    runner = OrtRunner(model, source.address, provider, optimize=numerics == "int8", keep_memory=False)
+    runner = OrtRunner(model, source.address, provider, optimize=numerics == "int8", share_memory=True)
     return Loaded(source, runner, bindings, network.outputs, output_makers(network), rows, is_quantized(model), digest)
 
 

@@ -28,4 +28,4 @@ class OrtRuntime:
             ModelError: ONNX Runtime does not accept it.
             MissingLibraryError: ONNX Runtime is not installed.
         """
-        return OrtRunner(model, self.place, self.provider, optimize=optimize, keep_memory=False)
+        return OrtRunner(model, self.place, self.provider, optimize=optimize, share_memory=True)

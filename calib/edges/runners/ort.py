@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
 
+from calib.core.blocked import BlockedTensor, return_blocks
 from calib.core.segments import Segment
-from calib.edges.runners.session import Memory, Provider, Session, as_array, require_provider
-from calib.types.runner import Array, Feeds
+from calib.edges.runners.blocks import block_width, optimized
+from calib.edges.runners.session import Memory, Provider, Session, as_array, require_provider, shared_memory_released
+from calib.errors import ModelError
+from calib.types.runner import Array, Blocks, Feeds
 
-__all__ = ["OrtChain", "OrtRunner", "Provider", "require_provider"]
+__all__ = ["OrtChain", "OrtRunner", "Provider", "require_provider", "shared_memory_released"]
 
 FLOAT_TENSORS = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"})
 
@@ -25,8 +28,10 @@ class OrtChain:
         place: what to call it in messages.
         provider: where it runs.
         optimize: False turns every graph optimization off, so that Q/DQ is computed literally.
-        keep_memory: False gives main memory back after each run. Kept memory grows with every session, and among
-            several large networks costs gigabytes while saving no time.
+        share_memory: take main memory from a store that all such networks share: several large ones then need no more
+            than the largest. :func:`shared_memory_released` empties it.
+        blocks: observed tensors may come as :class:`Blocks`, which saves copying them into the usual layout. The values
+            are the same. Of no account where the network is not optimized or not run on the CPU.
 
     Raises:
         MissingLibraryError: ONNX Runtime is not installed.
@@ -41,19 +46,19 @@ class OrtChain:
         provider: Provider = "cpu",
         *,
         optimize: bool = True,
-        keep_memory: bool = True,
+        share_memory: bool = False,
+        blocks: bool = False,
     ) -> None:
-        memory: Memory = ("own" if len(segments) == 1 else "shared") if keep_memory else "none"
+        memory: Memory = "shared" if share_memory or len(segments) > 1 else "own"
         reads = [item.inputs for item in segments]
-        self._links = [
-            _Link(
-                session=Session(item.model, place, provider, optimize=optimize, memory=memory),
-                observed=item.observed,
-                reads=item.inputs,
-                later=frozenset[str]().union(*reads[number:]),
-            )
-            for number, item in enumerate(segments, 1)
-        ]
+        self._links: list[_Link] = []
+        for number, item in enumerate(segments, 1):
+            later = frozenset[str]().union(*reads[number:])
+            link = _in_blocks(item, place, memory, later) if blocks and optimize and provider == "cpu" else None
+            if link is None:
+                session = Session(item.model, place, provider, optimize=optimize, memory=memory)
+                link = _Link(session, item.observed, item.inputs, later)
+            self._links.append(link)
 
     @property
     def outputs(self) -> Sequence[str]:
@@ -63,9 +68,7 @@ class OrtChain:
     @property
     def float_outputs(self) -> Sequence[str]:
         """Those of a floating-point type."""
-        return tuple(
-            name for link in self._links for name in link.observed if link.session.types[name] in FLOAT_TENSORS
-        )
+        return tuple(name for link in self._links for name in link.observed if link.type_of(name) in FLOAT_TENSORS)
 
     def run(self, feeds: Feeds) -> Mapping[str, Array]:
         """Run one batch and return every observed tensor; they stay in the runtime's memory while the mapping lives.
@@ -88,18 +91,58 @@ class OrtChain:
             found = link.session.run(_picked(feeds, link.reads), _picked(kept, link.reads))
             kept = _picked({**kept, **found}, link.later)
             for name in link.observed:
-                yield name, as_array(found.pop(name))
+                yield name, link.taken(found, name)
             found.clear()
 
 
 @dataclass(frozen=True)
 class _Link:
-    """A segment in its session: what it gives, what it reads, and what the segments after it read."""
+    """A segment in its session.
+
+    Attributes:
+        session: the session.
+        observed: what it gives.
+        reads: what it reads.
+        later: what the segments after it read.
+        blocks: what it gives in blocks, and as which tensor.
+    """
 
     session: Session
     observed: Sequence[str]
     reads: frozenset[str]
     later: frozenset[str]
+    blocks: Mapping[str, BlockedTensor] = field(default_factory=dict)
+
+    def type_of(self, name: str) -> str:
+        """Type of an observed tensor as the runtime spells it."""
+        return self.session.types[self.blocks[name].name if name in self.blocks else name]
+
+    def taken(self, found: dict[str, Any], name: str) -> Array:
+        """Take an observed tensor out of what a run gave."""
+        block = self.blocks.get(name)
+        if block is None:
+            return as_array(found.pop(name))
+        images, lanes, *size = (array := as_array(found.pop(block.name))).shape
+        width = block_width()
+        return Blocks(array.reshape(images, lanes // width, *size, width), block.channels)
+
+
+def _in_blocks(item: Segment, place: str, memory: Memory, later: frozenset[str]) -> _Link | None:
+    """A segment whose tensors come in blocks as far as they can; None where none can.
+
+    What later segments read comes as usual: they are optimized on their own.
+    """
+    whole = optimized(item.model) if block_width() else None
+    if whole is None:
+        return None
+    model, blocks = return_blocks(whole, later)
+    if not blocks:
+        return None
+    try:
+        session = Session(model, place, "cpu", optimize=False, memory=memory)
+    except ModelError:  # a graph that the runtime can make and not read
+        return None
+    return _Link(session, item.observed, item.inputs, later, blocks)
 
 
 def _picked(values: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
@@ -114,8 +157,8 @@ class OrtRunner(OrtChain):
         place: what to call it in messages.
         provider: where it runs.
         optimize: False turns every graph optimization off, so that Q/DQ is computed literally.
-        keep_memory: False gives main memory back after each run. Kept memory grows with every session, and among
-            several large networks costs gigabytes while saving no time.
+        share_memory: take main memory from a store that all such networks share: several large ones then need no more
+            than the largest. :func:`shared_memory_released` empties it.
 
     Raises:
         MissingLibraryError: ONNX Runtime is not installed.
@@ -130,7 +173,7 @@ class OrtRunner(OrtChain):
         provider: Provider = "cpu",
         *,
         optimize: bool = True,
-        keep_memory: bool = True,
+        share_memory: bool = False,
     ) -> None:
         outputs = tuple(dict.fromkeys(value.name for value in model.graph.output))
-        super().__init__([Segment(model, outputs)], place, provider, optimize=optimize, keep_memory=keep_memory)
+        super().__init__([Segment(model, outputs)], place, provider, optimize=optimize, share_memory=share_memory)

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calib.errors import MissingLibraryError, ModelError, UsageError
 
 Provider = Literal["cpu", "cuda"]
-Memory = Literal["own", "shared", "none"]
+Memory = Literal["own", "shared"]
 EXECUTION_PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("CPUExecutionProvider",),
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
@@ -34,8 +34,9 @@ class Session:
     """One network loaded by the runtime; :meth:`run` may be called from several threads at once.
 
     One thread a run: results then do not depend on the thread count, and several images run side by side, which on a
-    CPU is faster than one image on several threads. Where memory is kept, memory patterns are off: they take that of
-    all inner tensors of a run at once, which with every activation exposed is half as much again.
+    CPU is faster than one image on several threads. Memory is kept between runs; giving it back after each costs a
+    tenth of the time and more. Memory patterns are off: they take that of all inner tensors of a run at once, which
+    with every activation exposed is half as much again.
 
     Args:
         model: the network.
@@ -43,8 +44,8 @@ class Session:
         provider: where it runs.
         optimize: False turns every graph optimization off, so that Q/DQ is computed literally.
         fuse_quantizers: False keeps Q/DQ out of integer kernels while all other optimizations stay.
-        memory: what becomes of main memory between runs: it is kept for the session's ``own`` next one, kept for every
-            ``shared`` session's, or with ``none`` given back.
+        memory: what main memory is kept for: the session's ``own`` next run, or that of every ``shared`` session, so
+            that several large networks need no more than the largest.
 
     Raises:
         MissingLibraryError: ONNX Runtime is not installed.
@@ -69,8 +70,7 @@ class Session:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = FATAL_ONLY
-        options.enable_cpu_mem_arena = memory != "none"
-        options.enable_mem_pattern = memory == "none"
+        options.enable_mem_pattern = False
         # Keeps INT8 signed, as TensorRT's is. Otherwise ONNX Runtime 1.32 makes it unsigned on x86, and from opset 21
         # on turns networks into some that it then refuses.
         options.add_session_config_entry("session.qdqisint8allowed", "1")
@@ -155,9 +155,57 @@ def as_array(value: Any) -> NDArray[Any]:
 
 @functools.cache
 def _share_arena(runtime: Any) -> None:
-    """Register the arena that sessions may share; once a process, for a second one would replace it."""
+    """Register the arena that sessions may share; once a process, for a second one would replace it.
+
+    What it takes first it never gives back: something small.
+    """
     where = runtime.OrtMemoryInfo("Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT)
     runtime.create_and_register_allocator(where, runtime.OrtArenaCfg({}))
+    _smallest_session(runtime).run(None, {"x": np.zeros(1, np.float32)})
+
+
+@contextlib.contextmanager
+def shared_memory_released() -> Iterator[None]:
+    """Release the memory that sessions share when a piece of work ends; a decorator, too."""
+    try:
+        yield
+    finally:
+        release_shared_memory()
+
+
+def release_shared_memory() -> None:
+    """Give the memory that sessions share back to the system; those still loaded take it again when they run.
+
+    An arena gives back what is unused at the end of a run. The output of this one lies elsewhere.
+    """
+    if not _share_arena.cache_info().currsize:
+        return
+    runtime = _import_runtime()
+    options = runtime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    session = _smallest_session(runtime)
+    binding, values = session.io_binding(), np.zeros((2, 1), np.float32)
+    binding.bind_cpu_input("x", values[0])
+    binding.bind_ortvalue_output("y", runtime.OrtValue.ortvalue_from_numpy(values[1]))
+    session.run_with_iobinding(binding, options)
+
+
+def _smallest_session(runtime: Any) -> Any:
+    """A session on the shared arena that does nothing."""
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = FATAL_ONLY
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    return runtime.InferenceSession(_smallest_network(), options, providers=["CPUExecutionProvider"])
+
+
+def _smallest_network() -> bytes:
+    """A network that hands on one number."""
+    tensor = onnx.helper.make_tensor_value_info
+    x, y = (tensor(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "nothing", [x], [y])
+    opset = onnx.helper.make_opsetid("", 13)
+    return bytes(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString())
 
 
 def require_provider(provider: Provider) -> None:

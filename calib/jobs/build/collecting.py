@@ -48,7 +48,8 @@ def make_collector(
     excluded: set[str] = set()
     while True:
         plan = plan_observations(source.network, excluded)
-        runner = _runner(source, plan, bindings, place, provider)
+        # What padding makes of infinity may spread, as in the runtime's own networks: no matter where it is an error.
+        runner = _runner(source, plan, bindings, place, provider, blocks=non_finite == "stop")
         others = set(runner.outputs) - set(runner.float_outputs)
         if not others:
             break
@@ -67,11 +68,17 @@ def make_collector(
 
 
 def _runner(
-    source: Source, plan: ObservationPlan, bindings: Sequence[InputBinding], place: str, provider: Provider
+    source: Source,
+    plan: ObservationPlan,
+    bindings: Sequence[InputBinding],
+    place: str,
+    provider: Provider,
+    *,
+    blocks: bool,
 ) -> OrtChain:
     names = [name for name, item in plan.observed.items() if item.activation.producer is not None]
     usual = {item.tensor.name: item.usual_shape() for item in bindings}
     shapes = concrete_shapes(source.model, {name: shape for name, shape in usual.items() if shape is not None})
     budget = SEGMENT_BYTES if provider == "cpu" else sys.maxsize
     segments = cut(source.model, source.network, names, tensor_bytes(source.network, shapes), budget)
-    return OrtChain(segments, place, provider)
+    return OrtChain(segments, place, provider, blocks=blocks)

@@ -22,7 +22,7 @@ from calib.edges.patterns import read_patterns
 from calib.edges.plugins import all_calibrators
 from calib.edges.provenance import host, library_versions, model_digest, now, sha256_bytes
 from calib.edges.report.page import render_build_report
-from calib.edges.runners.ort import require_provider
+from calib.edges.runners.ort import require_provider, shared_memory_released
 from calib.edges.written import describe_file, json_bytes
 from calib.jobs.build.artifacts import (
     Calibrated,
@@ -202,13 +202,14 @@ class _Job:
         saved = self.folder.load_statistics(digests, step)
         if saved is None and not source.tag:
             saved = self.folder.finished_statistics(self.collection, digests)
-        collected = collector.collect(
-            sorted(keys),
-            workers=self.workers,
-            progress=self.progress,
-            done=saved or before,
-            checkpoint=lambda part: self.folder.save_statistics(part, digests, step),
-        )
+        with shared_memory_released():
+            collected = collector.collect(
+                sorted(keys),
+                workers=self.workers,
+                progress=self.progress,
+                done=saved or before,
+                checkpoint=lambda part: self.folder.save_statistics(part, digests, step),
+            )
         return Calibrated(source, collected, calibrate(collected.statistics, source.calibrators, self.workers))
 
     def write(

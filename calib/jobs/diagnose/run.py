@@ -17,6 +17,7 @@ from calib.edges.files import make_output_folder, write_atomic
 from calib.edges.manifest import load_dataset, parse_preprocess, require_preprocess
 from calib.edges.progress import SilentProgress
 from calib.edges.runners.loader import OrtRuntime
+from calib.edges.runners.ort import shared_memory_released
 from calib.jobs.diagnose.climb import Climb, Climber, chosen_records
 from calib.jobs.diagnose.document import make_document, tensor_table
 from calib.jobs.diagnose.parts import Part, load_part
@@ -88,6 +89,7 @@ def diagnose(
     return run_diagnosis(request, progress or SilentProgress()).document
 
 
+@shared_memory_released()
 def run_diagnosis(request: DiagnoseRequest, progress: Progress) -> Diagnosis:
     """Run a diagnosis.
 

@@ -22,6 +22,7 @@ from calib.edges.files import make_output_folder
 from calib.edges.folderlock import sole_writer
 from calib.edges.manifest import load_dataset, require_preprocess
 from calib.edges.progress import SilentProgress
+from calib.edges.runners.ort import shared_memory_released
 from calib.errors import UsageError
 from calib.jobs.evaluate.checks import check_foreign, check_leaks, ignored_class, other_network, require_labels
 from calib.jobs.evaluate.counting import SCRATCH, Counting
@@ -93,6 +94,7 @@ def evaluate(
     return run_evaluation(request, progress or SilentProgress()).document
 
 
+@shared_memory_released()
 def run_evaluation(request: EvaluateRequest, progress: Progress) -> Evaluation:
     """Run an evaluation; killed at any point, the same request goes on where it stopped.
 
