@@ -86,7 +86,8 @@ def write_sensitivity(folder: Path, document: Json) -> None:
 def keep_lines(document: Json) -> Iterator[str]:
     """Patterns for ``--keep-float``: the layers that cost much, with what each costs and the work it takes along."""
     ranking, kept = document["ranking"], set(document["costly"])
-    yield f"# Layers that surely lose something, and {ranking['resolution']:g} points or more, by {ranking['by']}:"
+    by = ranking["by"].replace("miou", "mIoU")
+    yield f"# Layers that surely lose something, and {ranking['resolution']:g} points or more, by {by}:"
     yield "# calib build … --keep-float @keep-float.txt leaves them in float. Losses in points, 95 % intervals."
     for unit in document["units"]:
         if unit["name"] in kept:

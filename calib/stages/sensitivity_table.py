@@ -50,6 +50,11 @@ class Measure:
         """As the user writes it."""
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return f"IoU on {self.kind} {self.name}" if self.name else "mIoU"
+
 
 @dataclass
 class Evidence:

@@ -92,6 +92,11 @@ def verdict_of(document: Json) -> tuple[Level | None, str, str]:
     return "warning", f"{plural(len(losers), 'quantizer')} alone cost {resolution:g} points or more", detail
 
 
+def _by(document: Json) -> str:
+    """What is ranked by, for people."""
+    return str(document["ranking"]["by"]).replace("miou", "mIoU").replace(":", " ", 1)
+
+
 def lost(unit: Json, document: Json) -> Json | None:
     """What a unit loses in the measure that is ranked by."""
     if unit["loss"] is None:
@@ -174,7 +179,7 @@ def _bars(document: Json, units: Sequence[Json]) -> Figure:
             )
             for unit, entry in zip(units, entries, strict=True)
         ]
-        caption, digits = f"points of {document['ranking']['by']} lost", 3
+        caption, digits = f"points of {_by(document)} lost", 3
     else:
         bars = [svg.IntervalBar(short_name(unit["name"], unit["op"]), 100 * unit["flips"]["share"]) for unit in units]
         caption, digits = "% of the pixels flipped", 3
@@ -192,7 +197,7 @@ def _order_figures(document: Json) -> Iterator[Figure]:
     if document["data"]["labelled"]:
         losses = [(lost(unit, document) or {}).get("loss") for unit in units]
         values = [missing if value is None else float(value) for value in losses]
-        yield _stems("loss", f"Points of {document['ranking']['by']} lost", "points", units, values, 3)
+        yield _stems("loss", f"Points of {_by(document)} lost", "points", units, values, 3)
     flips = [100 * unit["flips"]["share"] for unit in units]
     yield _stems("flips", "Pixels whose class changes", "% of the pixels", units, flips, 3)
     noise = [missing if unit["sqnr_db"] is None else float(unit["sqnr_db"]) for unit in units]

@@ -137,7 +137,8 @@ def _rule(race: Race) -> str:
     if not race.images.labelled:
         return "by the share of pixels whose class changes"
     words = (
-        f"first the quantizers that may lose {request.resolution:g} points or more of {race.measure}, by their loss; "
+        f"first the quantizers that may lose {request.resolution:g} points or more of {race.measure.words}, by their "
+        "loss; "
         "then those that lose less, by the share of pixels whose class changes"
     )
     if request.exhaustive:
