@@ -17,14 +17,22 @@ from dataclasses import dataclass
 
 import onnx
 
+from calib.core.graph.structure import all_graphs
+
 DOMAIN = "com.microsoft.nchwc"
 """Operators of the layout (ONNX Runtime, ``core/graph/contrib_ops/nhwc_schema_defs`` and ``nchwc_schema_defs``)."""
 
 UNARY = frozenset({
-    "Abs", "Clip", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Mish", "Neg", "Relu",
-    "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh",
+    "Abs", "Clip", "Erf", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Neg", "Relu", "Sigmoid",
+    "Softsign", "Tanh",
 })  # fmt: skip
-"""Functions of single values that are finite at finite ones, so that lanes of padding do no harm."""
+"""Functions of single values that are finite at finite ones, so that lanes of padding do no harm.
+
+Elu, Mish, Selu and Softplus are not among them: ONNX Runtime computes the last values of a tensor, which do not fill a
+register, by other instructions, so that the last digit depends on where a value lies.
+"""
+
+HALF = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
 
 BINARY = frozenset({"Add", "Max", "Min", "Mul", "Sub", "Sum"})
 """The same of several values."""
@@ -61,8 +69,11 @@ def return_blocks(
         plain: outputs wanted in the usual layout.
 
     Returns:
-        the network, and the outputs that it returns in blocks: their names, and what stands in for them.
+        the network, and the outputs that it returns in blocks: their names, and what stands in for them. None does
+        where values are rounded to half precision: whenever ONNX Runtime reads a network it drops such casts anew.
     """
+    if any(_rounds_to_half(node) for inner in all_graphs(model.graph) for node in inner.node):
+        return model, {}
     nodes, blocks = _rewritten(model.graph)
     found: dict[str, BlockedTensor] = {}
     for output in model.graph.output:
@@ -109,6 +120,10 @@ def _reorders(node: onnx.NodeProto, kind: str) -> bool:
 
 def _integer(node: onnx.NodeProto, name: str) -> int:
     return next((attribute.i for attribute in node.attribute if attribute.name == name), 0)
+
+
+def _rounds_to_half(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Cast" and _integer(node, "to") in HALF
 
 
 def _runs_on_blocks(node: onnx.NodeProto, blocks: Mapping[str, _Block]) -> bool:

@@ -240,3 +240,33 @@ def test_networks_of_several_exporters(file: str, shared: Path) -> None:
         name for name, item in plan_observations(analysis).observed.items() if item.activation.producer is not None
     ]
     assert_equal(*both_ways(model, names, {entry.name: picture(*shape)}))
+
+
+@pytest.mark.parametrize("op", ["Elu", "Mish", "Selu", "Softplus", "Sigmoid", "Tanh", "Erf", "Softsign"])
+def test_functions_give_the_same_digits_wherever_a_value_lies(op: str) -> None:
+    body = f"a = Conv <pads = [1,1,1,1]> (image, w0)\n logits = {op} (a)"
+    model = parsed(
+        body,
+        {"w0": weight(11, 3, 3, 3)},
+        inputs="float[N,3,H,W] image",
+        outputs="float[N,11,P,Q] logits",
+        opset=20,
+    )
+    for size in range(5, 60, 6):
+        assert_equal(*both_ways(model, ["a", "logits"], {"image": picture(3, 3, size, 13)}))
+
+
+def test_values_rounded_to_half_precision_come_as_usual() -> None:
+    body = """
+      a = Cast <to = 10> (image)
+      b = Relu (a)
+      c = Cast <to = 1> (b)
+      d = Cast <to = 10> (c)
+      e = Relu (d)
+      f = Cast <to = 1> (e)
+      g = Conv (f, w0)
+      logits = Conv (g, w1)
+    """
+    weights = {"w0": weight(16, 3, 1, 1), "w1": weight(16, 16, 1, 1)}
+    model = parsed(body, weights, inputs="float[N,3,H,W] image", outputs="float[N,16,P,Q] logits")
+    assert assert_equal(*both_ways(model, ["d", "g", "logits"], {"image": picture(2, 3, 9, 7)})) == 0
