@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from calib.edges.files import read_bytes
 from calib.errors import FormatError
 
 FILE = "@"
+COMMENT, BLANKS = "#", " \t"
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def read_patterns(given: Sequence[str]) -> tuple[str, ...]:
     """Put the patterns of files named ``@FILE`` in the place of their names, each pattern once.
 
-    A file has one pattern a line; empty lines and what begins with ``#`` do not count.
+    A file has one pattern a line; empty lines, what begins with ``#`` and blanks around a pattern do not count.
+    :func:`file_pattern` writes names that have these.
 
     Raises:
         ImageError: a file cannot be read.
@@ -28,9 +32,21 @@ def _expand(item: str) -> Iterator[str]:
         return
     place = item.removeprefix(FILE)
     try:
-        lines = read_bytes(place).decode("utf-8-sig").splitlines()
+        lines = _LINE_END.split(read_bytes(place).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise FormatError(
             place, expected="patterns, one a line, in UTF-8", got="bytes that are not", remedy="save the file as UTF-8"
         ) from error
-    yield from (line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    patterns = (line.strip(BLANKS) for line in lines)
+    yield from (pattern for pattern in patterns if pattern and not pattern.startswith(COMMENT))
+
+
+def file_pattern(name: str) -> str:
+    """A line that :func:`read_patterns` reads as a pattern of this name: the name itself wherever that is read so.
+
+    Where it is not, its ``#``, blanks, ``*``, ``?`` and ``[`` stand in brackets, where they are taken as they are;
+    ``?`` stands for a line's end within a name.
+    """
+    if name == name.strip(BLANKS) and not name.startswith(COMMENT) and not _LINE_END.search(name):
+        return name
+    return re.sub(r"[\r\n]", "?", re.sub(r"[*?\[# \t]", r"[\g<0>]", name))

@@ -15,6 +15,7 @@ import numpy as np
 
 from calib.core.sensitivity.counts import ImageCounts, ImageRecord, LabelCounts
 from calib.edges.files import write_atomic
+from calib.edges.patterns import file_pattern
 from calib.edges.recordlog import Facts, RecordLog, read_log, write_log
 from calib.stages.sensitivity_scoring import merge_records
 
@@ -93,7 +94,7 @@ def keep_lines(document: Json) -> Iterator[str]:
         if unit["name"] in kept:
             work = "" if unit["macs_share"] is None else f", {unit['macs_share']:.2%} of the multiply-accumulates"
             yield f"# {unit['op']}, rank {unit['rank']}{work}: {_spoken(unit['loss']['miou'])} of mIoU"
-            yield unit["name"]
+            yield file_pattern(unit["name"])
 
 
 def _spoken(entry: Json) -> str:

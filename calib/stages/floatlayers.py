@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -64,8 +64,10 @@ def find_float_layers(
     decisions = plan_quantization(network, every, target, options).decisions
     chosen: set[int] = set()
     idle = []
+    names = [_names(network, item, folded.get(item.label)) for item in decisions]
     for pattern in patterns:
-        named = [item for item in decisions if _is_named(pattern, _names(network, item, folded.get(item.label)))]
+        meant = _meaning(pattern, names)
+        named = [item for item, own in zip(decisions, names, strict=True) if any(map(meant, own))]
         if not named:
             raise _unknown(pattern, decisions)
         quantized = {item.node for item in named if item.status == "int8"}
@@ -81,8 +83,11 @@ def _names(network: Network, decision: Decision, folded: FoldedNorm | None) -> f
     return frozenset(own if folded is None else (*own, folded.layer, folded.norm, *folded.gone))
 
 
-def _is_named(pattern: str, names: frozenset[str]) -> bool:
-    return pattern in names or any(fnmatchcase(name, pattern) for name in names)
+def _meaning(pattern: str, names: Iterable[frozenset[str]]) -> Callable[[str], bool]:
+    """Which names a pattern means: only itself where something is called so."""
+    if any(pattern in own for own in names):
+        return lambda name: name == pattern
+    return lambda name: fnmatchcase(name, pattern)
 
 
 def _unknown(pattern: str, decisions: Iterable[Decision]) -> UsageError:

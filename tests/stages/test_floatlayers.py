@@ -39,6 +39,14 @@ def model() -> onnx.ModelProto:
     return model
 
 
+def test_a_name_spelt_just_so_names_nothing_else(model: onnx.ModelProto) -> None:
+    renamed = onnx.ModelProto()
+    renamed.CopyFrom(model)
+    renamed.graph.node[0].name = "layers1"
+    assert find_float_layers(renamed, ["layers[1]"], "trt10").nodes == ("layers[1]",)
+    assert find_float_layers(renamed, ["layers[12]"], "trt10").nodes == ("layers1",)
+
+
 @pytest.mark.parametrize(
     ("pattern", "nodes"),
     [
