@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -15,7 +16,7 @@ from calib.jobs.cache.convert import ConvertRequest, convert
 from calib.jobs.engine import EngineRequest
 from calib.jobs.engine.source import read_source
 from calib.jobs.verify import VerifyRequest, verify
-from tests.smallbuild import make_build
+from tests.smallbuild import make_build, write_data, write_network
 
 CALIBRATORS = ("minmax", "per-channel:equalize=true")
 
@@ -101,3 +102,25 @@ def test_a_pattern_that_names_nothing_ends_the_build_before_it_begins(place: Pat
         build(request, SilentProgress())
     assert "Conv(a)" in error.value.remedy
     assert not (tmp_path / "out" / "provenance.json").exists()
+
+
+def test_a_layer_named_by_its_normalisation_is_kept_in_the_equalized_network_too(tmp_path: Path) -> None:
+    model = write_network(tmp_path / "net.onnx")
+    network = onnx.load(model)
+    first = network.graph.node[0]
+    first.output[0] = "before"
+    parameters = {"one": np.full(8, 1.5, np.float32), "zero": np.zeros(8, np.float32)}
+    network.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in parameters.items())
+    norm = onnx.helper.make_node("BatchNormalization", ["before", "one", "zero", "zero", "one"], ["a"], name="norm")
+    network.graph.node.insert(1, norm)
+    onnx.save(network, model)
+    request = BuildRequest(
+        model, str(write_data(tmp_path)), tmp_path / "out", split="train", samplers=("random",), num_images=4,
+        calibrators=CALIBRATORS, keep_float=("norm",),
+    )  # fmt: skip
+    build(request, SilentProgress())
+    for name in ("minmax", "per-channel"):
+        assert quantized_inputs(tmp_path / "out" / f"{name}.qdq.onnx") == {"b", "d"}
+        source = read_source(EngineRequest(tmp_path / "out", "trt10", model=model, variant=name))
+        assert [item.op_type for item in source.decisions if item.reason == "excluded"] == ["Conv"]
+    assert verify(VerifyRequest(tmp_path / "out", model, workers=1), SilentProgress()).passed

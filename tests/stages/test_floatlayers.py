@@ -9,6 +9,7 @@ import pytest
 from calib.core.graph import analyse
 from calib.errors import UsageError
 from calib.stages.floatlayers import find_float_layers
+from calib.stages.foldnorms import fold_norms
 from calib.stages.placement import plan_quantization
 from calib.stages.qdq import quantize_model
 
@@ -123,3 +124,24 @@ def test_a_layer_goes_by_the_normalisation_that_is_folded_into_it_too(pattern: s
     network = analyse(model)  # as an engine from a cache has it: TensorRT folds by itself
     plan = plan_quantization(network, amax, "trt10", found.options())
     assert {item.label: item.reason for item in plan.decisions}["Conv(a)"] == "excluded"
+    assert set(found.patterns) <= {"n", "Conv(n)"}
+    again = find_float_layers(fold_norms(model).model, found.patterns, "trt10")
+    assert again.nodes == found.nodes
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11])
+def test_layers_are_found_at_the_operator_set_they_are_quantized_at(opset: int) -> None:
+    model = onnx.parser.parse_model(NETWORK.replace("13]", f"{opset}]"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w"))
+    found = find_float_layers(model, ["c"], "trt11")
+    assert (found.nodes, found.idle) == (("Conv(c)",), ())
+    amax = dict.fromkeys("abscdr", 1.0) | {"image": 1.0}
+    decisions = quantize_model(model, amax, "trt11", found.options()).plan.decisions
+    assert [item.label for item in decisions if item.reason == "excluded"] == ["Conv(c)"]
+
+
+def test_a_node_goes_before_a_tensor_of_the_same_name(model: onnx.ModelProto) -> None:
+    renamed = onnx.ModelProto()
+    renamed.CopyFrom(model)
+    renamed.graph.node[0].name = "d"
+    assert find_float_layers(renamed, ["d"], "trt10").nodes == ("d",)

@@ -43,6 +43,7 @@ from calib.stages.amount import Settling, follow, image_counts
 from calib.stages.batches import batch_length
 from calib.stages.collect import Collected, Collector
 from calib.stages.fitness import refuse_unfit
+from calib.stages.floatlayers import find_float_layers
 from calib.stages.inputs import InputBinding
 from calib.stages.ranges import bind_calibrators, calibrate
 from calib.types.data import Dataset
@@ -93,10 +94,11 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     """
     started = now()
     check_request(request)
-    request = replace(request, keep_float=read_patterns(request.keep_float))
+    patterns = read_patterns(request.keep_float)
     calibrators = bind_calibrators(_calibrator_specs(request), all_calibrators())
     model = load_model(request.model)
     network = analyse(model)
+    request = replace(request, keep_float=find_float_layers(model, patterns, request.target).patterns)
     dataset = load_dataset(request.data, request.split, request.root, request.preprocess)
     pictures = tuple(item for item in dataset.records if not is_output(request.output, item.path))
     dataset = replace(dataset, records=pictures)
