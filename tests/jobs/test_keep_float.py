@@ -124,3 +124,24 @@ def test_a_layer_named_by_its_normalisation_is_kept_in_the_equalized_network_too
         source = read_source(EngineRequest(tmp_path / "out", "trt10", model=model, variant=name))
         assert [item.op_type for item in source.decisions if item.reason == "excluded"] == ["Conv"]
     assert verify(VerifyRequest(tmp_path / "out", model, workers=1), SilentProgress()).passed
+
+
+def test_an_engine_from_the_cache_quantizes_below_the_operator_set_of_pairs(tmp_path: Path) -> None:
+    folder = make_build(tmp_path, ("minmax",))
+    newer = read_source(EngineRequest(folder, "trt10", model=tmp_path / "net.onnx"))
+    old = tmp_path / "old"
+    old.mkdir()
+    network = onnx.load(tmp_path / "net.onnx")
+    network.opset_import[0].version = 9
+    onnx.save(network, old / "net.onnx")
+    request = BuildRequest(
+        old / "net.onnx", str(write_data(old)), old / "out", split="train", samplers=("random",), num_images=4,
+        calibrators=("minmax",), keep_float=("b",),
+    )  # fmt: skip
+    build(request, SilentProgress())
+    assert quantized_inputs(old / "out" / "minmax.qdq.onnx") == {"a", "d"}
+    older = read_source(EngineRequest(old / "out", "trt10", model=old / "net.onnx"))
+    before, after = ({item.label: item.status for item in source.decisions} for source in (newer, older))
+    assert {name for name in before if before[name] != after[name]} >= {"Conv(b)"}
+    assert after["Conv(a)"] == after["Conv(d)"] == "int8"
+    assert set(older.pinned(fp16=True)) == {*newer.pinned(fp16=True), "node_of_b"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from calib.jobs.build.sources import EQUALIZED
 from calib.jobs.engine.request import EngineRequest
 from calib.stages.floatlayers import find_float_layers
 from calib.stages.halve import halve
-from calib.stages.placement import plan_quantization
+from calib.stages.placement import MINIMUM_OPSET, plan_quantization
 from calib.types.data import Preprocess
 
+PAD_BY_INPUTS = 11
+"""First opset whose Pad takes what it adds as an input."""
 EQUALIZED_FILE = f"{EQUALIZED}.float.onnx"
 PINNED_REASONS = frozenset({"logits", "gate", "global_context", "excluded", "deconv_float", "softmax", "normalisation"})
 """Why a layer is kept in float by choice; the others have no INT8 kernel, and TensorRT finds that out itself."""
@@ -177,9 +179,17 @@ def _implicit(
     cache_file = _built(request.folder, provenance, RELEASE if first else f"{label}.cache")
     cache = parse(cache_file.read_bytes(), str(cache_file))
     kept = find_float_layers(model, provenance["request"].get("keep_float", ()), "trt10").options()
-    plan = plan_quantization(network, {item.name: item.amax for item in cache.entries}, "trt10", kept)
+    ranges = {item.name: item.amax for item in cache.entries}
+    plan = plan_quantization(_at_any_opset(network), ranges, "trt10", kept)
     shapes = complete_shapes(network.inputs, asked, _preprocess(provenance))
     return EngineSource(place, model, network, label, cache, cache_file, plan.decisions, shapes, provenance)
+
+
+def _at_any_opset(network: Network) -> Network:
+    """The network as one whose operator set has Q/DQ: with a cache TensorRT quantizes whatever the set."""
+    known = MINIMUM_OPSET.values()
+    sufficient = max(known) if network.opset >= PAD_BY_INPUTS else min(known)  # operators are read as they are written
+    return replace(network, opsets={**network.opsets, "": max(network.opset, sufficient)})
 
 
 def _float_network(request: EngineRequest, provenance: Mapping[str, Any], label: str) -> Path:
