@@ -85,9 +85,15 @@ def write_sensitivity(folder: Path, document: Json) -> None:
 
 
 def keep_lines(document: Json) -> Iterator[str]:
-    """Patterns for ``--keep-float``: the layers that cost much, with what each costs and the work it takes along."""
+    """Patterns for ``--keep-float``: the layers that cost much, with what each costs and the work it takes along.
+
+    Those that the measured build keeps in float come first, so that a build from this list keeps them too.
+    """
     ranking, kept = document["ranking"], set(document["costly"])
     by = ranking["by"].replace("miou", "mIoU")
+    if document["network"]["kept_in_float"]:
+        yield "# Kept in float by the build that was measured:"
+        yield from map(file_pattern, document["network"]["kept_in_float"])
     yield f"# Layers that surely lose something, and {ranking['resolution']:g} points or more, by {by}:"
     yield "# calib build … --keep-float @keep-float.txt leaves them in float. Losses in points, 95 % intervals."
     for unit in document["units"]:

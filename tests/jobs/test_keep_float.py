@@ -9,12 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
+from calib.edges.patterns import read_patterns
 from calib.edges.progress import SilentProgress
 from calib.errors import UsageError
 from calib.jobs.build import BuildRequest, build
 from calib.jobs.cache.convert import ConvertRequest, convert
 from calib.jobs.engine import EngineRequest
 from calib.jobs.engine.source import read_source
+from calib.jobs.sensitivity.request import SensitivityRequest
+from calib.jobs.sensitivity.run import measure_sensitivity
 from calib.jobs.verify import VerifyRequest, verify
 from tests.smallbuild import make_build, write_data, write_network
 
@@ -145,3 +148,13 @@ def test_an_engine_from_the_cache_quantizes_below_the_operator_set_of_pairs(tmp_
     assert {name for name in before if before[name] != after[name]} >= {"Conv(b)"}
     assert after["Conv(a)"] == after["Conv(d)"] == "int8"
     assert set(older.pinned(fp16=True)) == {*newer.pinned(fp16=True), "node_of_b"}
+
+
+def test_the_list_of_the_next_measurement_has_it_still(place: Path, tmp_path: Path) -> None:
+    request = SensitivityRequest(
+        str(place / "out"), str(place / "set.yaml"), tmp_path, split="val", calibrator="minmax", workers=1
+    )
+    document = measure_sensitivity(request, SilentProgress()).document
+    assert "Conv(b)" not in {unit["name"] for unit in document["units"]}
+    assert document["network"]["kept_in_float"] == ["Conv(b)"]
+    assert "Conv(b)" in read_patterns([f"@{tmp_path / 'keep-float.txt'}"])

@@ -29,6 +29,7 @@ def make_document(race: Race, raced: Raced, quantized: Quantized) -> Json:
             "sha256": quantized.digest,
             "mode": request.mode,
             "unit": request.unit,
+            "kept_in_float": list(quantized.kept),
             "output": course.reading.words,
             "macs": course.all_macs,
         },

@@ -28,6 +28,7 @@ class Quantized:
         path: the file it came from.
         digest: of its content.
         calibrated_on: sha256 of the images it was calibrated on; empty where nobody knows.
+        kept: patterns of the layers that its build keeps in float.
     """
 
     model: onnx.ModelProto
@@ -35,6 +36,7 @@ class Quantized:
     path: str
     digest: str
     calibrated_on: frozenset[str] = frozenset()
+    kept: tuple[str, ...] = ()
 
 
 def load_quantized(request: SensitivityRequest) -> Quantized:
@@ -47,7 +49,8 @@ def load_quantized(request: SensitivityRequest) -> Quantized:
     """
     source = _choose(request)
     model = load_model(source.address)
-    images = frozenset(read_calibration(source.folder).images.values()) if source.folder is not None else frozenset()
+    build = read_calibration(source.folder) if source.folder is not None else None
+    images = frozenset(build.images.values()) if build is not None else frozenset()
     if is_quantized(model):
         if request.ranges is not None:
             raise UsageError(
@@ -55,7 +58,8 @@ def load_quantized(request: SensitivityRequest) -> Quantized:
                 got=f"{source.address} with Q/DQ pairs of its own",
                 remedy="name the float network, or leave --ranges out",
             )  # fmt: skip
-        return Quantized(model, source.name, source.address, _digest(model), images)
+        kept = build.provenance["request"].get("keep_float", ()) if build is not None else ()
+        return Quantized(model, source.name, source.address, _digest(model), images, tuple(map(str, kept)))
     return _made(request, source, model)
 
 

@@ -39,7 +39,7 @@ def document(*units: dict, labelled: bool = True, by: str = "miou") -> dict:
         "schema": 1, "version": "1",
         "network": {
             "name": "net", "path": "net.onnx", "sha256": "0", "mode": "alone", "unit": "layer", "output": "x",
-            "macs": 0,
+            "macs": 0, "kept_in_float": [],
         },
         "data": {"name": "set", "split": "val", "images": ["a"], "labelled": labelled, "classes": list(CLASSES)},
         "slices": {"dark": {"rule": "dark ones", "images": 2}},
