@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from calib.edges.files import read_bytes
-from calib.errors import FormatError
+from calib.errors import FormatError, UsageError
 
 FILE = "@"
 COMMENT, BLANKS = "#", " \t"
@@ -22,7 +22,14 @@ def read_patterns(given: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ImageError: a file cannot be read.
         FormatError: a file is not text.
+        UsageError: a pattern or a file's name is empty.
     """
+    empty = next((item for item in given if item in {"", FILE}), None)
+    if empty is not None:
+        raise UsageError(
+            f"--keep-float {empty!r}", expected="a pattern of layers' names, or @FILE of them", got="none",
+            remedy="name a layer, or leave the option out",
+        )  # fmt: skip
     return tuple(dict.fromkeys(pattern for item in given for pattern in _expand(item)))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calib.edges.patterns import file_pattern, read_patterns
-from calib.errors import CalibError
+from calib.errors import CalibError, UsageError
 
 
 def test_a_file_stands_for_its_lines(tmp_path: Path) -> None:
@@ -45,3 +45,9 @@ def test_any_name_survives_a_file(tmp_path: Path, name: str) -> None:
     assert pattern == name or fnmatchcase(name, pattern)
     assert not fnmatchcase(f"{name}x", pattern)
     assert not fnmatchcase(f"x{name}", pattern)
+
+
+@pytest.mark.parametrize("given", ["", "@"])
+def test_nothing_is_no_pattern(given: str) -> None:
+    with pytest.raises(UsageError, match="leave the option out"):
+        read_patterns(["head", given])

@@ -11,7 +11,7 @@ import pytest
 
 from calib.edges.patterns import read_patterns
 from calib.edges.progress import SilentProgress
-from calib.errors import UsageError
+from calib.errors import FormatError, UsageError
 from calib.jobs.build import BuildRequest, build
 from calib.jobs.cache.convert import ConvertRequest, convert
 from calib.jobs.engine import EngineRequest
@@ -90,6 +90,12 @@ def test_the_cache_and_the_same_layers_give_the_same_network(place: Path, tmp_pa
     assert target.read_bytes() == (place / "out" / "minmax.qdq.onnx").read_bytes()
     with pytest.raises(UsageError, match="keep-float"):
         convert(ConvertRequest(source, tmp_path / "again.cache", model=place / "net.onnx", keep_float=("b",)))
+
+
+def test_a_conversion_without_a_layer_in_int8_is_refused_for_what_was_asked(place: Path, tmp_path: Path) -> None:
+    source = str(place / "out" / "minmax.cache")
+    with pytest.raises(FormatError, match="keep fewer layers"):
+        convert(ConvertRequest(source, tmp_path / "all.onnx", model=place / "net.onnx", keep_float=("*",)))
 
 
 def test_an_engine_from_the_cache_pins_it(place: Path, tmp_path: Path) -> None:

@@ -249,7 +249,9 @@ def _write_qdq(request: ConvertRequest, prepared: Prepared, source: _Source) -> 
             request.source,
             expected="ranges for the inputs of the network's layers",
             got=f"none that serves: every layer would stay in float ({first})",
-            remedy="pass the ranges of this very export, or calibrate it with `calib build`",
+            remedy="keep fewer layers in float: without any in INT8 the float network itself is what remains"
+            if "excluded" in reasons
+            else "pass the ranges of this very export, or calibrate it with `calib build`",
         )
     save_model(quantized.model, request.output)
     return quantized
