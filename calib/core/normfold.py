@@ -91,6 +91,11 @@ def _scale_transposed(value: Floats, factor: Floats, group: int) -> Floats | Non
     return np.asarray((split * each).reshape(value.shape))
 
 
+def trains(node: Node) -> bool:
+    """Tell whether a BatchNormalization is in its training form: by its flag, or by outputs that only it has."""
+    return bool(node.attributes.get("training_mode", 0)) or any(node.outputs[1:])
+
+
 def is_inference(node: Node) -> bool:
     """Tell whether a BatchNormalization normalises by stored statistics, a pair of them a channel.
 
@@ -98,8 +103,7 @@ def is_inference(node: Node) -> bool:
     statistics for every position.
     """
     said = node.attributes
-    trains = bool(said.get("training_mode", 0)) or any(node.outputs[1:])
-    return not trains and said.get("spatial", 1) != 0
+    return not trains(node) and said.get("spatial", 1) != 0
 
 
 def norm_chain(layer: Node, network: Network) -> tuple[Node, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from calib.edges.files import read_bytes
 from calib.errors import FormatError, UsageError
+from calib.stages.floatlayers import FLAG
 
 FILE = "@"
 COMMENT, BLANKS = "#", " \t"
@@ -27,7 +28,7 @@ def read_patterns(given: Sequence[str]) -> tuple[str, ...]:
     empty = next((item for item in given if item in {"", FILE}), None)
     if empty is not None:
         raise UsageError(
-            f"--keep-float {empty!r}", expected="a pattern of layers' names, or @FILE of them", got="none",
+            f"{FLAG} {empty!r}", expected="a pattern of layers' names, or @FILE of them", got="none",
             remedy="name a layer, or leave the option out",
         )  # fmt: skip
     return tuple(dict.fromkeys(pattern for item in given for pattern in _expand(item)))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from calib.core.graph import Network, Node, analyse
+from calib.core.graph.stored import refill
 from calib.core.roles import is_standard, pad_keeps_range
 from calib.errors import ModelError
 
@@ -249,9 +250,7 @@ def _rewritten(
     for tensor in answer.graph.initializer:
         if tensor.name in changed:
             before: NDArray[Any] = np.asarray(numpy_helper.to_array(tensor))
-            fresh = numpy_helper.from_array(values[tensor.name].astype(before.dtype), tensor.name)
-            fresh.doc_string = tensor.doc_string
-            tensor.CopyFrom(fresh)
+            refill(tensor, values[tensor.name].astype(before.dtype))
     return answer
 
 

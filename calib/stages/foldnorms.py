@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from calib.core.graph import ConstantReader, Network, Node, analyse
+from calib.core.graph.naming import fresh
+from calib.core.graph.stored import refill
 from calib.core.graph.structure import all_graphs
 from calib.core.normfold import (
     EPSILON,
@@ -234,25 +236,16 @@ class _Editor:
     def _store(self, name: str, value: NDArray[Any], layer: Node | None = None) -> str:
         """Store a constant in place of one that nothing else reads, or under a new name beside it or its layer."""
         if self._is_own(name) and list(self._stored[name].dims) == list(value.shape):
-            fresh = numpy_helper.from_array(value, name)
-            fresh.doc_string = self._stored[name].doc_string
-            self._stored[name].CopyFrom(fresh)
+            refill(self._stored[name], value)
             return name
         self._replaced.update({name} if name else ())
-        found = self._fresh(f"{name}_folded" if name or layer is None else f"{layer.outputs[0]}_bias")
+        found = fresh(f"{name}_folded" if name or layer is None else f"{layer.outputs[0]}_bias", self._taken)
         self._model.graph.initializer.append(numpy_helper.from_array(value, found))
         return found
 
     def _is_own(self, name: str) -> bool:
         alone = len(self._network.consumers.get(name, ())) == 1
         return name in self._stored and alone and name not in self._network.output_names
-
-    def _fresh(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self._taken:
-            name, count = f"{wanted}_{count}", count + 1
-        self._taken.add(name)
-        return name
 
     def _prune(self) -> None:
         """Drop the constants that only what was folded read: stored ones, and the nodes that made them."""

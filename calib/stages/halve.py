@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from calib.core.graph import Network, Node, Use, analyse
+from calib.core.graph.naming import fresh
 from calib.errors import ModelError
 from calib.stages.convert_opset import convert_opset
 
@@ -256,11 +257,7 @@ class _Writer:
             field.extend(items)
 
     def _new_name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self._taken.add(name)
-        return name
+        return fresh(wanted, self._taken)
 
 
 def _rename(names: Any, old: str, new: str) -> None:

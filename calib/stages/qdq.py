@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from calib.core.graph import ConstantReader, Network, Use, analyse
+from calib.core.graph.naming import fresh
 from calib.core.plan import ActivationQuantizer, PlacementOptions, QuantizationPlan, Target, WeightQuantizer
 from calib.core.quantization import QUANT_MAX, scale_from_amax, weight_amax
 from calib.core.roles import COMPUTE, is_standard
@@ -217,11 +218,7 @@ class _Writer:
 
     def _name(self, wanted: str) -> str:
         """Take a name that no node, tensor or initialiser of the model has, at any depth."""
-        name, count = wanted, 1
-        while name in self._taken:
-            name, count = f"{wanted}_{count}", count + 1
-        self._taken.add(name)
-        return name
+        return fresh(wanted, self._taken)
 
     def add(self, pair: ActivationQuantizer | WeightQuantizer, scale: NDArray[np.float64], axis: int | None) -> None:
         """Make a pair's nodes and initialisers, to stand before its first consumer."""

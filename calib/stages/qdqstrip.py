@@ -19,6 +19,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from calib.core.graph.naming import fresh
 from calib.core.graph.stored import StoredValues
 from calib.core.graph.structure import all_graphs, subgraphs
 from calib.core.qdqabsorbed import SIX, absorbed
@@ -163,11 +164,7 @@ class _Stripper:
         return np.dtype(np.float32) if value is None else value.dtype
 
     def free(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.taken:
-            name, count = f"{wanted}_{count}", count + 1
-        self.taken.add(name)
-        return name
+        return fresh(wanted, self.taken)
 
     def error(self, where: str, got: str) -> ModelError:
         remedy = "pass the float network with --model, or quantize again in the Q/DQ format"

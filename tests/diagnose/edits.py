@@ -491,32 +491,29 @@ def pair_zero(model: Model, place: float, zero: int = 90) -> Planted:
 
 def pair_halves(model: Model, place: float, factor: float = 1.3) -> Planted:
     """A DequantizeLinear that does not undo its QuantizeLinear."""
-    copy = copied(model)
-    found = pairs_of(copy)
-    index = found[min(int(place * len(found)), len(found) - 1)]
-    first, *others = _halves(copy, index)
-    scale = stored(copy, first.input[1])
-    if scale is None:
-        raise LookupError(first.name)
-    new = put(copy, first.input[1], scale * np.float32(factor))
-    for node in others:
-        node.input[1] = new
-    return Planted(copy, name_of(model, index), ("scale-mismatch",), "quantization")
+    copy, name = _with_scales(model, place, factor, weights=False)
+    return Planted(copy, name, ("scale-mismatch",), "quantization")
 
 
 def weights_scale(model: Model, place: float, factor: float) -> Planted:
     """Every scale of a weight off by a factor."""
+    copy, name = _with_scales(model, place, factor, weights=True)
+    return Planted(copy, name, ("weight-range",), "quantization")
+
+
+def _with_scales(model: Model, place: float, factor: float, *, weights: bool) -> tuple[Model, str]:
+    """Multiply the scales of a pair: of weights in both halves, of activations in that which restores alone."""
     copy = copied(model)
-    found = pairs_of(copy, weights=True)
+    found = pairs_of(copy, weights=weights)
     index = found[min(int(place * len(found)), len(found) - 1)]
     nodes = _halves(copy, index)
     scale = stored(copy, nodes[0].input[1])
     if scale is None:
         raise LookupError(nodes[0].name)
     new = put(copy, nodes[0].input[1], scale * np.float32(factor))
-    for node in nodes:
+    for node in nodes if weights else nodes[1:]:
         node.input[1] = new
-    return Planted(copy, name_of(model, index), ("weight-range",), "quantization")
+    return copy, name_of(model, index)
 
 
 def pair_weights(model: Model, place: float, how: str) -> Planted:

@@ -198,9 +198,9 @@ def test_tables(tmp_path, form):
 
 def test_a_table_elsewhere_keeps_absolute_addresses(tmp_path):
     path = write(tmp_path, "image\n/data/x.png\n../y.png\n", "list.csv")
-    data = load_dataset(path, None, root="/root/images")
+    data = load_dataset(path, None, root="/base/images")
     assert keys(data) == ["../y.png", "/data/x.png"]
-    assert [record.path for record in data.records] == ["/root/images/../y.png", "/data/x.png"]
+    assert [record.path for record in data.records] == ["/base/images/../y.png", "/data/x.png"]
     inside = write(tmp_path, f"image\n{tmp_path}/a/x.png\n", "inside.csv")
     assert keys(load_dataset(inside, None)) == ["a/x.png"]
 
@@ -369,8 +369,8 @@ def test_mistakes_in_preprocess(tree, change, error, says):
 
 def test_addresses_keep_a_place_for_remote_storage():
     assert join_address("s3://bucket/set/", "a/b.png") == "s3://bucket/set/a/b.png"
-    assert join_address("/root", "gs://x/y.png") == "gs://x/y.png"
-    assert join_address("/root", "a/b.png") == "/root/a/b.png"
+    assert join_address("/base", "gs://x/y.png") == "gs://x/y.png"
+    assert join_address("/base", "a/b.png") == "/base/a/b.png"
 
 
 def test_the_documented_example_is_valid(repository, tmp_path):

@@ -216,6 +216,11 @@ def is_training(document: Document) -> bool:
     return "training" in document
 
 
+def kept_in_float(document: Document) -> tuple[str, ...]:
+    """Patterns of the layers that a build or training was asked to keep in float; of older ones none."""
+    return tuple(map(str, document.get("request", {}).get("keep_float", ())))
+
+
 def is_plain_name(name: str) -> bool:
     """Whether a name is that of a file in the folder itself."""
     return name not in ("", ".", "..") and not any(mark in name for mark in "/\\:\0")

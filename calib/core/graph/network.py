@@ -179,6 +179,12 @@ class Network:
         """Names of the graph outputs."""
         return frozenset(item.name for item in self.outputs)
 
+    def has_nodes_of(self, other: Network) -> bool:
+        """Whether two networks have the same nodes, names and all."""
+        return [(node.op_type, node.inputs, node.outputs) for node in self.nodes] == [
+            (node.op_type, node.inputs, node.outputs) for node in other.nodes
+        ]
+
     def producer(self, tensor: str) -> Node | None:
         """Find the node that makes a tensor; None for graph inputs and initialisers."""
         index = self.producers.get(tensor)

@@ -20,6 +20,18 @@ SCALARS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 """Nodes whose target shape is not looked at: they serve for scalars, whose shape does not matter."""
 
 
+def refill(tensor: onnx.TensorProto, value: NDArray[Any]) -> None:
+    """Give a stored tensor another value; its name and its description stay.
+
+    Args:
+        tensor: changed in place.
+        value: of any type and shape, which become the tensor's.
+    """
+    kept = onnx.TensorProto(name=tensor.name, doc_string=tensor.doc_string)
+    tensor.CopyFrom(numpy_helper.from_array(value))
+    tensor.MergeFrom(kept)
+
+
 def _replayed(value: NDArray[Any] | None, steps: list[onnx.NodeProto]) -> NDArray[Any] | None:
     for node in reversed(steps):
         if value is None:

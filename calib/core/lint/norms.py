@@ -29,11 +29,6 @@ def epsilon(node: Node) -> float:
     return number(node, "epsilon", EPSILON)
 
 
-def trains(node: Node) -> bool:
-    """Tell whether a BatchNormalization is in its training form: by its flag, or by outputs that only it has."""
-    return bool(number(node, "training_mode", 0)) or any(node.outputs[1:])
-
-
 def folded_after(node: Node, subject: Subject) -> Node | None:
     """Find the BatchNormalization that alone reads a layer's output, perhaps behind constants that are added to it."""
     chain = norm_chain(node, subject.network)

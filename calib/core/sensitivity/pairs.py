@@ -8,6 +8,7 @@ import onnx
 from onnx import helper
 
 from calib.core.graph import Network, Node
+from calib.core.graph.naming import fresh
 from calib.errors import ModelError
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -57,15 +58,6 @@ def _rename(names: Sequence[str] | object, old: str, new: str) -> None:
     for place, name in enumerate(names):  # type: ignore[arg-type,var-annotated]
         if name == old:
             names[place] = new  # type: ignore[index]
-
-
-def fresh(wanted: str, taken: set[str]) -> str:
-    """Take a name like the wanted one that nothing has."""
-    name, count = wanted, 1
-    while name in taken:
-        name, count = f"{wanted}_{count}", count + 1
-    taken.add(name)
-    return name
 
 
 class Pairs:

@@ -14,7 +14,8 @@ from typing import Literal, TypeVar
 import onnx
 
 from calib.core.graph import Network, Node, analyse
-from calib.core.sensitivity.pairs import Pairs, fresh, refuse_integers, with_output_nodes
+from calib.core.graph.naming import fresh
+from calib.core.sensitivity.pairs import Pairs, refuse_integers, with_output_nodes
 from calib.errors import ModelError
 
 K = TypeVar("K")

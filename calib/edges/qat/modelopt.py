@@ -168,7 +168,7 @@ class ModelOptModule(nn.Module):
         """Export a module and read the constants of the float network; it must be the same network."""
         model = self._export.run(module.eval())
         stored = StoredValues(model)
-        if not _same(analyse(model), self._network) or set(stored.initializers) != set(self._stored.initializers):
+        if not analyse(model).has_nodes_of(self._network) or set(stored.initializers) != set(self._stored.initializers):
             raise ModelError(
                 self._export.place,
                 expected="the same graph at each export",
@@ -246,10 +246,3 @@ def _place_of(output: str, network: Network, export: Export) -> int:
             remedy=REMEDY,
         )
     return names.index(output)
-
-
-def _same(one: Network, other: Network) -> bool:
-    """Whether two networks have the same nodes, names and all."""
-    return [(node.op_type, node.inputs, node.outputs) for node in one.nodes] == [
-        (node.op_type, node.inputs, node.outputs) for node in other.nodes
-    ]

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnx import numpy_helper
 from torch import nn
 
 from calib.core.graph import Network, Use, analyse
-from calib.core.graph.stored import StoredValues
+from calib.core.graph.stored import StoredValues, refill
 from calib.core.plan import QuantizationPlan
 from calib.core.quantization import QUANT_MAX, scale_from_amax, weight_amax
 from calib.core.trainable import trainable_constants
@@ -298,6 +297,4 @@ def with_values(model: onnx.ModelProto, values: Mapping[str, np.ndarray[Any, Any
 
 
 def _store(tensor: onnx.TensorProto, value: np.ndarray[Any, Any]) -> None:
-    name, doc = tensor.name, tensor.doc_string
-    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value, np.float32).reshape(tuple(tensor.dims)), name))
-    tensor.doc_string = doc
+    refill(tensor, np.ascontiguousarray(value, np.float32).reshape(tuple(tensor.dims)))

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 
 from calib.core.engine.shapes import ShapeRange, complete_shapes, parse_shapes
-from calib.core.gate.provenance import check_shape
+from calib.core.gate.provenance import check_shape, kept_in_float
 from calib.core.graph import Network, analyse
 from calib.core.plan import Decision
 from calib.core.roles import COMPUTE
@@ -178,7 +178,7 @@ def _implicit(
     first = label == provenance["calibrators"][0]["name"]
     cache_file = _built(request.folder, provenance, RELEASE if first else f"{label}.cache")
     cache = parse(cache_file.read_bytes(), str(cache_file))
-    kept = find_float_layers(model, provenance["request"].get("keep_float", ()), "trt10").options()
+    kept = find_float_layers(model, kept_in_float(provenance), "trt10").options()
     ranges = {item.name: item.amax for item in cache.entries}
     plan = plan_quantization(_at_any_opset(network), ranges, "trt10", kept)
     shapes = complete_shapes(network.inputs, asked, _preprocess(provenance))

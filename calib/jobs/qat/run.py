@@ -34,7 +34,7 @@ from calib.jobs.qat.records import content_digest, cost_words, hash_images, prov
 from calib.jobs.qat.reporting import fell, render_training_report
 from calib.jobs.qat.request import QatRequest, check_request, fingerprint
 from calib.jobs.qat.splits import Splits, choose_splits
-from calib.jobs.qat.start import RANGES, kept_in_float
+from calib.jobs.qat.start import RANGES, layers_in_float
 from calib.jobs.qat.training import Coach, Trained, control_settings, make_settings
 from calib.types.progress import Progress
 
@@ -143,7 +143,7 @@ class _Job:
     def _fingerprint(self) -> dict[str, Any]:
         versions = {**library_versions(), "torch": _torch_version(), **backend_versions(self.request)}
         splits, start = self.splits, _start_digest(self.request.init)
-        start = " ".join([start, *(f"--keep-float {pattern}" for pattern in kept_in_float(self.request.init))])
+        start = " ".join([start, *(f"--keep-float {pattern}" for pattern in layers_in_float(self.request.init))])
         asked = fingerprint(
             self.request, splits.train, splits.valid, self.origin.digest, versions, start, self.world.size
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from calib.core.gate.provenance import check_shape
-from calib.core.graph import Network, analyse
+from calib.core.gate.provenance import check_shape, kept_in_float
+from calib.core.graph import analyse
 from calib.core.graph.stored import StoredValues
-from calib.core.plan import Target
 from calib.edges.builddir import PROVENANCE
 from calib.edges.files import read_bytes
 from calib.edges.models import load_model
@@ -24,7 +24,7 @@ from calib.errors import CalibError, FormatError, UsageError
 from calib.jobs.qat.network import FloatNetwork
 from calib.stages.floatlayers import find_float_layers
 from calib.stages.foldnorms import fold_norms
-from calib.stages.matching import match_networks
+from calib.stages.matching import Match, match_networks
 from calib.stages.modules import map_modules, to_tensors
 from calib.stages.qdqstrip import strip_qdq
 from calib.types.rangetable import LEVELS, RangeTable
@@ -95,7 +95,8 @@ def of_table(table: RangeTable, network: FloatNetwork) -> StartRanges:
 
 
 def _of_build(folder: Path, wanted: str | None, network: FloatNetwork) -> StartRanges:
-    names = _calibrators(folder)
+    provenance = _provenance(folder)
+    names = [str(item["name"]) for item in provenance["calibrators"]]
     name = names[0] if wanted is None else wanted
     if name not in names:
         raise UsageError(
@@ -115,42 +116,20 @@ def _of_build(folder: Path, wanted: str | None, network: FloatNetwork) -> StartR
         )
     quantized = folder / f"{name}.qdq.onnx"
     model = strip_qdq(load_model(quantized), str(quantized)).model
-    renamed, unmatched = _renamed(model, amax, network)
-    moved = _moved(fold_norms(model).model, fold_norms(network.model).model)
-    patterns, target = _asked(folder)
-    kept = _kept(find_float_layers(model, patterns, target).nodes, model, network)
-    return StartRanges(renamed, f"{folder} ({name})", name, unmatched, folder, moved=moved, float_nodes=kept)
+    found = _Counterparts(model, network)
+    renamed, unmatched = found.ranges(amax)
+    asked = find_float_layers(model, kept_in_float(provenance), provenance["request"]["target"])
+    kept = found.nodes(asked.nodes)
+    return StartRanges(renamed, f"{folder} ({name})", name, unmatched, folder, moved=found.moved(), float_nodes=kept)
 
 
-def kept_in_float(init: str | None) -> tuple[str, ...]:
+def layers_in_float(init: str | None) -> tuple[str, ...]:
     """Patterns of the layers that a build folder keeps in float; nothing for a file of ranges.
 
     Raises:
         FormatError: the folder has no readable provenance.
     """
-    return _asked(Path(init))[0] if init is not None and Path(init).is_dir() else ()
-
-
-def _asked(folder: Path) -> tuple[tuple[str, ...], Target]:
-    """Which layers a build keeps in float, and whose placement rules it follows."""
-    request = _provenance(folder)["request"]
-    return tuple(request.get("keep_float", ())), request["target"]
-
-
-def _kept(labels: Sequence[str], model: onnx.ModelProto, network: FloatNetwork) -> tuple[str, ...]:
-    """Find the network's own nodes for those of a build's network, which may name them otherwise."""
-    mine, theirs = fold_norms(network.model).model, fold_norms(model).model
-    known, own = analyse(theirs), analyse(mine)
-    if not labels or _same(known, own):
-        return tuple(labels)
-    match = match_networks(theirs, known, mine, own)
-    made = (node.outputs[0] for node in known.nodes if node.label in set(labels))
-    producers = (own.producer(match.pairs[name]) for name in made if name in match.pairs)
-    return tuple(node.label for node in producers if node is not None)
-
-
-def _calibrators(folder: Path) -> list[str]:
-    return [str(item["name"]) for item in _provenance(folder)["calibrators"]]
+    return kept_in_float(_provenance(Path(init))) if init is not None and Path(init).is_dir() else ()
 
 
 def _provenance(folder: Path) -> Mapping[str, Any]:
@@ -188,40 +167,51 @@ def _amax(folder: Path, name: str) -> dict[str, float] | None:
         ) from error  # fmt: skip
 
 
-def _renamed(
-    model: onnx.ModelProto, amax: Mapping[str, float], network: FloatNetwork
-) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Carry ranges over to the network's own tensor names.
+class _Counterparts:
+    """What belongs together in a build's network and the one to train.
 
     Batch normalisation may be folded in one of the two alone, so that a convolution's sum in the one is none in the
     other; both are folded before they are matched, which leaves the names of what remains.
+
+    Args:
+        build: the build's network, without its pairs.
+        network: the one to train.
     """
-    known = analyse(model)
-    if _same(known, network.network):
-        return dict(amax), ()
-    mine, theirs = fold_norms(network.model).model, fold_norms(model).model
-    match = match_networks(theirs, analyse(theirs), mine, analyse(mine))
-    found = {match.pairs[name]: value for name, value in amax.items() if name in match.pairs}
-    left = set(match.left)
-    return found, tuple(name for name in amax if name in left)
 
+    def __init__(self, build: onnx.ModelProto, network: FloatNetwork) -> None:
+        self._alike = analyse(build).has_nodes_of(network.network)
+        self._theirs, self._mine = fold_norms(build).model, fold_norms(network.model).model
+        self._known, self._own = analyse(self._theirs), analyse(self._mine)
 
-def _moved(build: onnx.ModelProto, model: onnx.ModelProto) -> tuple[str, ...]:
-    """Name the weights of both networks that differ by more than the rounding to INT8 that a build may hold."""
-    before, found = StoredValues(build), []
-    for tensor in model.graph.initializer:
-        old = before.value(tensor.name) if tensor.name in before.initializers else None
-        new = numpy_helper.to_array(tensor)
-        if old is None or old.shape != new.shape or new.ndim < 2 or new.dtype != np.float32 or not new.size:
-            continue
-        largest = max(float(np.abs(old).max()), float(np.abs(new).max()))
-        if float(np.abs(new - old).max()) > ROUNDING * largest:
-            found.append(tensor.name)
-    return tuple(found)
+    @cached_property
+    def _match(self) -> Match:
+        return match_networks(self._theirs, self._known, self._mine, self._own)
 
+    def ranges(self, amax: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Carry ranges over to the network's own tensor names; also name those of tensors that it does not have."""
+        if self._alike:
+            return dict(amax), ()
+        pairs, left = self._match.pairs, set(self._match.left)
+        found = {pairs[name]: value for name, value in amax.items() if name in pairs}
+        return found, tuple(name for name in amax if name in left)
 
-def _same(one: Network, other: Network) -> bool:
-    """Whether two networks have the same nodes, names and all."""
-    return [(node.op_type, node.inputs, node.outputs) for node in one.nodes] == [
-        (node.op_type, node.inputs, node.outputs) for node in other.nodes
-    ]
+    def nodes(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Find the network's own nodes for those of the build's, which may be named otherwise."""
+        if not labels or self._known.has_nodes_of(self._own):
+            return tuple(labels)
+        made = (node.outputs[0] for node in self._known.nodes if node.label in set(labels))
+        producers = (self._own.producer(self._match.pairs[name]) for name in made if name in self._match.pairs)
+        return tuple(node.label for node in producers if node is not None)
+
+    def moved(self) -> tuple[str, ...]:
+        """Name the weights of both networks that differ by more than the rounding to INT8 that a build may hold."""
+        before, found = StoredValues(self._theirs), []
+        for tensor in self._mine.graph.initializer:
+            old = before.value(tensor.name) if tensor.name in before.initializers else None
+            new = numpy_helper.to_array(tensor)
+            if old is None or old.shape != new.shape or new.ndim < 2 or new.dtype != np.float32 or not new.size:
+                continue
+            largest = max(float(np.abs(old).max()), float(np.abs(new).max()))
+            if float(np.abs(new - old).max()) > ROUNDING * largest:
+                found.append(tensor.name)
+        return tuple(found)

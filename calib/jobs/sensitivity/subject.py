@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from calib.core.gate.provenance import kept_in_float
 from calib.edges.evaluation.loading import is_quantized
 from calib.edges.evaluation.sources import QDQ, Source, find_sources, read_calibration
 from calib.edges.models import load_model
@@ -58,8 +59,8 @@ def load_quantized(request: SensitivityRequest) -> Quantized:
                 got=f"{source.address} with Q/DQ pairs of its own",
                 remedy="name the float network, or leave --ranges out",
             )  # fmt: skip
-        kept = build.provenance["request"].get("keep_float", ()) if build is not None else ()
-        return Quantized(model, source.name, source.address, _digest(model), images, tuple(map(str, kept)))
+        kept = kept_in_float(build.provenance) if build is not None else ()
+        return Quantized(model, source.name, source.address, _digest(model), images, kept)
     return _made(request, source, model)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from calib.core.gate.consistency import ranges_difference, statistics_problems
-from calib.core.gate.provenance import REBUILD, is_training
+from calib.core.gate.provenance import REBUILD, is_training, kept_in_float
 from calib.core.plugins import parse_spec
 from calib.core.statfile import unpack
 from calib.core.trtcache import parse
@@ -66,7 +66,7 @@ def check_derivation(subject: Subject, workers: int) -> Derived:
     try:
         calibrators = _calibrators(subject)
         sources = make_sources(subject.model, subject.network, calibrators, SilentProgress())
-        asked = subject.request.get("keep_float", ())
+        asked = kept_in_float(subject.provenance)
         sources = keep_float(sources, asked, subject.request["target"], SilentProgress())
     except CalibError as error:
         return Derived([Check("calibrators", "fail", f"{error.place}: {error.got}", error.remedy)])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from calib.core.graph import Node
-from calib.core.lint.norms import batchnorms, trains
+from calib.core.lint.norms import batchnorms
 from calib.core.lint.rule import Rule, Sighting, at, everywhere
 from calib.core.lint.sources import TORCH_BATCH_NORM, issue, operator
 from calib.core.lint.subject import Subject, ints
+from calib.core.normfold import trains
 
 
 def check(subject: Subject) -> Iterator[Sighting]:
