@@ -23,6 +23,7 @@ from calib.types.data import Dataset
 from calib.types.progress import Progress
 
 TRAINED, VALIDATED = "training", "validation"
+UNREADABLE = b"unreadable"
 
 
 def training_document(
@@ -76,20 +77,8 @@ def describe_training(trained: Trained) -> dict[str, Any]:
     }
 
 
-def hash_images(splits: Splits, *, validated: bool, workers: int) -> dict[str, tuple[str, str]]:
-    """Sha256 and use of every image that the result depends on.
-
-    Args:
-        splits: the images.
-        validated: whether the validation images chose anything.
-        workers: files read at once.
-    """
-    found = _hash(splits.train, TRAINED, workers)
-    return {**_hash(splits.valid, VALIDATED, workers), **found} if validated or splits.held_out else found
-
-
-def content_digest(splits: Splits, workers: int, progress: Progress) -> str:
-    """Fingerprint of every image and label file; files that cannot be read are reported by whoever reads them next.
+def hash_files(splits: Splits, workers: int, progress: Progress) -> dict[str, bytes]:
+    """Sha256 of every image and label file, by path; what cannot be read is reported by whoever reads it next.
 
     Args:
         splits: the images.
@@ -98,25 +87,40 @@ def content_digest(splits: Splits, workers: int, progress: Progress) -> str:
     """
     records = (*splits.train.records, *splits.valid.records)
     paths = sorted({path for record in records for path in (record.path, record.label) if path is not None})
-    digest = hashlib.sha256()
     with ThreadPoolExecutor(workers) as pool, progress.task("reading files", len(paths)) as shown:
-        for found in pool.map(_content, paths):
-            digest.update(found)
+        found = {}
+        for path, content in zip(paths, pool.map(_content, paths), strict=True):
+            found[path] = content
             shown.advance(1)
-    return digest.hexdigest()
+    return found
 
 
 def _content(path: str) -> bytes:
     try:
         return bytes.fromhex(sha256_file(Path(path)))
     except (OSError, CalibError):
-        return b"unreadable"
+        return UNREADABLE
 
 
-def _hash(dataset: Dataset, purpose: str, workers: int) -> dict[str, tuple[str, str]]:
-    with ThreadPoolExecutor(workers) as pool:
-        digests = pool.map(lambda record: sha256_file(Path(record.path)), dataset.records)
-        return {record.key: (digest, purpose) for record, digest in zip(dataset.records, digests, strict=True)}
+def content_digest(files: Mapping[str, bytes]) -> str:
+    """Fingerprint of what :func:`hash_files` found."""
+    return hashlib.sha256(b"".join(files[path] for path in sorted(files))).hexdigest()
+
+
+def hash_images(splits: Splits, files: Mapping[str, bytes], *, validated: bool) -> dict[str, tuple[str, str]]:
+    """Sha256 and use of every image that the result depends on.
+
+    Args:
+        splits: the images.
+        files: what :func:`hash_files` found before they were trained on.
+        validated: whether the validation images chose anything.
+    """
+    found = _purposed(splits.train, TRAINED, files)
+    return {**_purposed(splits.valid, VALIDATED, files), **found} if validated or splits.held_out else found
+
+
+def _purposed(dataset: Dataset, purpose: str, files: Mapping[str, bytes]) -> dict[str, tuple[str, str]]:
+    return {record.key: (files[record.path].hex(), purpose) for record in dataset.records}
 
 
 def provenance(

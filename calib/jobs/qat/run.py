@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,14 @@ from calib.jobs.qat.artifacts import (
 from calib.jobs.qat.backends import backend_versions, require_backend, settle_backend
 from calib.jobs.qat.ground import FLOAT, Ground, prepare_ground
 from calib.jobs.qat.network import Origin, find_origin
-from calib.jobs.qat.records import content_digest, cost_words, hash_images, provenance, training_document
+from calib.jobs.qat.records import (
+    content_digest,
+    cost_words,
+    hash_files,
+    hash_images,
+    provenance,
+    training_document,
+)
 from calib.jobs.qat.reporting import fell, render_training_report
 from calib.jobs.qat.request import QatRequest, check_request, fingerprint
 from calib.jobs.qat.splits import Splits, choose_splits
@@ -147,8 +155,12 @@ class _Job:
         asked = fingerprint(
             self.request, splits.train, splits.valid, self.origin.digest, versions, start, self.world.size
         )
-        workers = self.request.workers or os.cpu_count() or 1
-        return {**asked, "content": content_digest(splits, workers, self.progress)}
+        return {**asked, "content": content_digest(self._files)}
+
+    @cached_property
+    def _files(self) -> dict[str, bytes]:
+        """Sha256 of the files that are trained and validated on, as they are before the work."""
+        return hash_files(self.splits, self.request.workers or os.cpu_count() or 1, self.progress)
 
     def _finished(self, folder: BuildFolder, key: Mapping[str, Any]) -> QatResult | None:
         """A finished training of the same request; its file of curves is what was written then."""
@@ -173,7 +185,7 @@ class _Job:
         request = self.request
         product = make_product(request, ground, trained, control)
         training = training_document(request, ground, self.splits, product, trained, control)
-        images = hash_images(self.splits, validated=chooses(trained), workers=request.workers or os.cpu_count() or 1)
+        images = hash_images(self.splits, self._files, validated=chooses(trained))
         folder.remove_outdated()
         written = list(write_networks(folder.path, folder.partial / FLOAT, product))
         ranges = ranges_of_training(ground.network.network, ground.start.amax, product)
